@@ -1,0 +1,61 @@
+"""Several ids, one vector: the last titles watched, the tags of an item, the words of a query."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .scheme import EmbeddingScheme
+
+Mode = Literal["sum", "mean", "max"]
+
+
+class EmbeddingBag(nn.Module):
+    """`torch.nn.EmbeddingBag` over any scheme. Embeddings are pooled, never codes.
+
+    Each distinct id is computed once. An empty bag gives zeros. Ids equal to `padding_id` do not count.
+    """
+
+    def __init__(self, scheme: EmbeddingScheme, *, mode: Mode = "mean", padding_id: int | None = None) -> None:
+        super().__init__()
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(get_args(Mode))}")
+        self.scheme = scheme
+        self.mode = mode
+        self.padding_id = padding_id
+
+    def forward(
+        self, ids: Tensor, offsets: Tensor | None = None, *, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        """Ids [bags, length], or [n] with `offsets` [bags] where each bag starts -> [bags, embedding_dim]."""
+        if per_sample_weights is not None and self.mode != "sum":
+            raise ValueError(f"per_sample_weights goes with mode='sum', not {self.mode!r}")
+        if per_sample_weights is not None and per_sample_weights.shape != ids.shape:
+            raise ValueError(
+                f"per_sample_weights has shape {tuple(per_sample_weights.shape)}; that of ids is {tuple(ids.shape)}"
+            )
+        if ids.ndim == 2 and offsets is None:
+            bags, length = ids.shape
+            offsets = torch.arange(bags, device=ids.device) * length
+        elif ids.ndim != 1 or offsets is None:
+            raise ValueError(f"ids has {ids.ndim} dimensions; give [bags, length], or [n] together with offsets")
+        flat = ids.reshape(-1)
+        weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+        if self.padding_id is not None:
+            flat, offsets, weights = _without(self.padding_id, flat, offsets, weights)
+        if not flat.numel():
+            return torch.zeros(offsets.shape[0], self.scheme.embedding_dim, device=ids.device)
+        distinct, inverse = torch.unique(flat, return_inverse=True)
+        return F.embedding_bag(inverse, self.scheme(distinct), offsets, mode=self.mode, per_sample_weights=weights)
+
+
+def _without(
+    padding_id: int, flat: Tensor, offsets: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Padding leaves before the scheme sees it: a closed one has no row for it."""
+    kept = flat.ne(padding_id)
+    before = F.pad(kept.cumsum(0), (1, 0))  # how many ids are kept before each position
+    return flat[kept], before[offsets], None if weights is None else weights[kept]

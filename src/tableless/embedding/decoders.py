@@ -1,0 +1,215 @@
+"""Codes → embeddings: the deep, narrow network of section 3.3, its rivals of section 4.7, and experts.
+
+With `num_experts` > 1 every layer holds that many weight matrices, rows are grouped by expert, and one batched product
+serves them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .grouping import Grouping
+from .scheme import INITIAL_STD, normal, seeded
+
+Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet", "residual"]
+Activation = Literal["mish", "relu", "silu", "tanh", "sine"]
+Normalization = Literal["batch", "none"]
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mish": F.mish,
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sine": torch.sin,  # SIREN's factor of 30 suits coordinates in space; codes already vary from id to id
+}
+
+
+class EmbeddingNetwork(nn.Module):
+    """`depth` (h) hidden layers and a linear output layer.
+
+    `width` (d_NN) is that of the widest hidden layer: all of them, or the last (pyramid) or first (inverted) of a
+    series that doubles. `densenet` feeds each layer all hidden layers before it; `residual` adds each layer's input
+    to its output. There is neither activation nor normalization at the output: embeddings may take any value.
+    """
+
+    def __init__(
+        self,
+        code_dim: int,
+        embedding_dim: int,
+        *,
+        width: int,
+        depth: int = 5,
+        activation: Activation = "mish",
+        normalization: Normalization = "batch",
+        architecture: Architecture = "equal-width",
+        num_experts: int = 1,
+        code_mean_square: float = 1 / 3,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _require_choice("architecture", architecture, get_args(Architecture))
+        _require_choice("activation", activation, get_args(Activation))
+        _require_choice("normalization", normalization, get_args(Normalization))
+        for name, value in (("width", width), ("num_experts", num_experts)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+        if depth < 0:
+            raise ValueError(f"depth is {depth}; it must be at least 0 (a linear map)")
+        self.code_dim = code_dim
+        self.embedding_dim = embedding_dim
+        self.architecture = architecture
+        self.num_experts = num_experts
+        generator = seeded(seed)
+        # Every weight starts at the scale that gives each pre-activation variance 1, with or without batch norm, so
+        # the depth of the network does not change what it starts at; only the output layer aims at initial_std.
+        activated = _mean_square_after(_ACTIVATIONS[activation])
+        self.hidden = nn.ModuleList()
+        inputs, mean_square, all_widths = code_dim, code_mean_square, 0
+        for layer_width in _hidden_widths(architecture, width, depth):
+            linear = _linear(inputs, layer_width, num_experts, 1 / math.sqrt(inputs * mean_square), generator)
+            norm = BatchNorm(layer_width, num_experts) if normalization == "batch" else nn.Identity()
+            self.hidden.append(HiddenLayer(linear, norm, activation))
+            all_widths += layer_width
+            inputs = all_widths if architecture == "densenet" else layer_width
+            grows = architecture == "residual" and len(self.hidden) > 1
+            mean_square = mean_square + activated if grows else activated
+        self.output = _linear(
+            inputs, embedding_dim, num_experts, initial_std / math.sqrt(inputs * mean_square), generator
+        )
+
+    def forward(self, codes: Tensor, experts: Tensor | None = None) -> Tensor:
+        """[..., code_dim] (and, with several experts, int64 [...]: whose turn it is) -> [..., embedding_dim]."""
+        rows = codes.reshape(-1, self.code_dim)
+        if self.num_experts == 1:
+            embeddings = self._through_layers(rows, None)
+        else:
+            assert experts is not None, "a network of several experts must be told which one serves each code"
+            groups = Grouping(experts.reshape(-1), self.num_experts)
+            embeddings = groups.gather(self._through_layers(groups.scatter(rows), groups))
+        return embeddings.view(*codes.shape[:-1], self.embedding_dim)
+
+    def _through_layers(self, rows: Tensor, groups: Grouping | None) -> Tensor:
+        """[n, code_dim], or [num_experts, capacity, code_dim] in groups."""
+        before: list[Tensor] = []
+        for layer in self.hidden:
+            after = layer(rows, groups)
+            if self.architecture == "residual" and before:
+                after = after + rows
+            before.append(after)
+            rows = torch.cat(before, dim=-1) if self.architecture == "densenet" else after
+        return self.output(rows)
+
+
+class HiddenLayer(nn.Module):
+    """Linear, normalization, activation."""
+
+    def __init__(self, linear: nn.Module, norm: nn.Module, activation: str) -> None:
+        super().__init__()
+        self.linear = linear
+        self.norm = norm
+        self.activation = activation
+
+    def forward(self, rows: Tensor, groups: Grouping | None) -> Tensor:
+        """[n, in] -> [n, out], or the same in groups."""
+        rows = self.linear(rows)
+        rows = self.norm(rows, groups) if isinstance(self.norm, BatchNorm) else rows
+        return _ACTIVATIONS[self.activation](rows)
+
+
+class ExpertLinear(nn.Module):
+    """`num_experts` linear maps side by side."""
+
+    def __init__(self, inputs: int, outputs: int, num_experts: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_experts, outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(num_experts, outputs))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """[num_experts, capacity, inputs] -> [num_experts, capacity, outputs]."""
+        return torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight.mT)
+
+
+class BatchNorm(nn.Module):
+    """Batch normalization that also works for a batch of one id, and for each expert by itself.
+
+    One row has no variance to normalise by, so a training batch (or an expert's share of it) with fewer than two rows
+    is normalised by the running statistics and leaves them alone. Statistics are those of the rows that come in:
+    callers pass each distinct id once (docs/decisions.md says why).
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, features: int, num_experts: int = 1, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        shape = (features,) if num_experts == 1 else (num_experts, features)
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.bias = nn.Parameter(torch.zeros(shape))
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
+
+    def forward(self, rows: Tensor, groups: Grouping | None = None) -> Tensor:
+        """[n, features], or [num_experts, capacity, features] with the `groups` that fill it -> the same shape."""
+        if self.training and rows.shape[-2] > 1:
+            self.num_batches_tracked.add_(1)
+        if groups is not None:
+            return self._normalize_groups(rows, groups.counts)
+        training = self.training and rows.shape[0] > 1
+        return F.batch_norm(
+            rows, self.running_mean, self.running_var, self.weight, self.bias, training, self.momentum, self.eps
+        )
+
+    def _normalize_groups(self, rows: Tensor, counts: Tensor) -> Tensor:
+        mean, var = self.running_mean, self.running_var  # [num_experts, features]
+        if self.training:
+            slots = torch.arange(rows.shape[1], device=rows.device)
+            filled = (slots < counts.unsqueeze(-1)).unsqueeze(-1)  # [num_experts, capacity, 1]
+            number = counts.clamp(min=1).view(-1, 1)
+            batch_mean = (rows * filled).sum(1) / number
+            squares = ((rows - batch_mean.unsqueeze(1)) ** 2 * filled).sum(1)
+            enough = counts.view(-1, 1) > 1
+            mean, var = torch.where(enough, batch_mean, mean), torch.where(enough, squares / number, var)
+            with torch.no_grad():
+                unbiased = squares / (number - 1).clamp(min=1)
+                share = self.momentum * enough
+                self.running_mean.lerp_(batch_mean, share)
+                self.running_var.lerp_(unbiased, share)
+        scale = self.weight * torch.rsqrt(var + self.eps)
+        return torch.addcmul((self.bias - mean * scale).unsqueeze(1), rows, scale.unsqueeze(1))
+
+
+def _linear(inputs: int, outputs: int, num_experts: int, std: float, generator: torch.Generator) -> nn.Module:
+    linear = nn.Linear(inputs, outputs) if num_experts == 1 else ExpertLinear(inputs, outputs, num_experts)
+    linear.weight = normal(*linear.weight.shape, std=std, generator=generator)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _hidden_widths(architecture: str, width: int, depth: int) -> list[int]:
+    halved = [max(1, width >> steps) for steps in range(depth)]
+    if architecture == "inverted-pyramid":
+        return halved
+    return halved[::-1] if architecture == "pyramid" else [width] * depth
+
+
+def _mean_square_after(activation: Callable[[Tensor], Tensor]) -> float:
+    """E[activation(z)²] for standard normal z, by summing over a fine grid."""
+    z = torch.linspace(-8, 8, 16_001, dtype=torch.float64, device="cpu")
+    density = torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return float((activation(z) ** 2 * density).sum() * (z[1] - z[0]))
+
+
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

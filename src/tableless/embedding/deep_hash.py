@@ -1,0 +1,139 @@
+"""DeepHashEmbedding: an id is hashed into a dense code, and a network computes its embedding from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torch import Tensor
+from typing_extensions import Self
+
+from .decoders import Activation, Architecture, EmbeddingNetwork, Normalization
+from .encoders import (
+    BinaryEncoder,
+    DenseHashEncoder,
+    Encoder,
+    IdentityEncoder,
+    RandomFourierEncoder,
+    SideFeatureEncoder,
+)
+from .hashing import HashFamily, derive_seed
+from .scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, resolve_budget
+from .side_features import SideFeatures
+
+Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
+
+
+class DeepHashEmbedding(EmbeddingScheme):
+    """DHE (section 3): no table, a size that does not depend on the vocabulary, and a vector for any id.
+
+    `num_hashes` is the paper's k, `num_buckets` its m, `width` d_NN and `depth` h. `num_experts` > 1 splits the
+    network into that many equal ones of `width` each, and a hash of the id, independent of its code, picks one: the
+    arithmetic per id is that of one.
+
+    `encoding` other than the default is for comparison (section 4.4) and needs `vocab_size`. `side_features` go into
+    the code beside the hashes; a mapping (as `config` has it) makes empty ones to be filled by `add` or a state dict.
+    """
+
+    open_vocabulary = True
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        width: int,
+        depth: int = 5,
+        num_hashes: int = 1024,
+        num_buckets: int = 1_000_000,
+        distribution: Literal["uniform", "gaussian"] = "uniform",
+        activation: Activation = "mish",
+        normalization: Normalization = "batch",
+        architecture: Architecture = "equal-width",
+        num_experts: int = 1,
+        encoding: Encoding = "dense-hash",
+        vocab_size: int | None = None,
+        side_features: SideFeatures | Mapping[str, Any] | None = None,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.width = width
+        self.depth = depth
+        self.num_hashes = num_hashes
+        self.num_buckets = num_buckets
+        self.distribution = distribution
+        self.activation = activation
+        self.normalization = normalization
+        self.architecture = architecture
+        self.num_experts = num_experts
+        self.encoding = encoding
+        self.vocab_size = vocab_size
+        self.initial_std = initial_std
+        self.seed = seed
+        self.encoder: Encoder
+        if encoding == "dense-hash":
+            self.encoder = DenseHashEncoder(num_hashes, num_buckets=num_buckets, distribution=distribution, seed=seed)
+        else:
+            self.encoder = _other_encoder(encoding, vocab_size, num_hashes, seed)
+        if side_features is not None:
+            side = side_features if isinstance(side_features, SideFeatures) else SideFeatures(**side_features)
+            self.encoder = SideFeatureEncoder(self.encoder, side)
+        self.open_vocabulary = self.encoder.open_vocabulary
+        self.decoder = EmbeddingNetwork(
+            self.encoder.code_dim,
+            embedding_dim,
+            width=width,
+            depth=depth,
+            activation=activation,
+            normalization=normalization,
+            architecture=architecture,
+            num_experts=num_experts,
+            code_mean_square=self.encoder.mean_square,
+            initial_std=initial_std,
+            seed=seed,
+        )
+        self.router = HashFamily(1, num_experts, derive_seed(seed, "expert")) if num_experts > 1 else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        if self.router is None:
+            return self.decoder(self.encoder(ids))
+        return self.decoder(self.encoder(ids), self.router(ids)[..., 0])
+
+    @property
+    def side_features(self) -> SideFeatures | None:
+        """The side features in the encoding, if there are any: `scheme.side_features.add(ids, rows)`."""
+        return self.encoder.side_features if isinstance(self.encoder, SideFeatureEncoder) else None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """As for every scheme; of the side features only their kind, since their rows are in the state dict."""
+        config = super().config
+        if self.side_features is not None:
+            config["side_features"] = self.side_features.config
+        return config
+
+    @classmethod
+    def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, **options: Any) -> Self:
+        """The widest network the budget pays for; `options` are constructor arguments to fix, such as `depth`.
+
+        `vocab_size` serves to resolve a budget like "1/4" (and the encodings that need it), nothing else: the result
+        is as good for ids beyond it.
+        """
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        if options.get("encoding", "dense-hash") != "dense-hash":
+            options["vocab_size"] = vocab_size
+        return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **options), allowed)
+
+
+def _other_encoder(encoding: str, vocab_size: int | None, num_hashes: int, seed: int) -> Encoder:
+    if encoding not in ("identity", "binary", "random-fourier"):
+        raise ValueError(f"encoding is {encoding!r}; it must be one of dense-hash, identity, binary, random-fourier")
+    if vocab_size is None:
+        raise ValueError(f"the {encoding} encoding depends on the vocabulary; give vocab_size")
+    if encoding == "identity":
+        return IdentityEncoder(vocab_size)
+    if encoding == "binary":
+        return BinaryEncoder(vocab_size)
+    return RandomFourierEncoder(vocab_size, num_hashes, seed=seed)

@@ -1,0 +1,200 @@
+"""Raw ids → ids: strings, bytes and integers of any kind become int64, the same on every machine.
+
+The rules are those of docs/encoding-spec.md: an integer is its 64-bit two's-complement pattern; a string (its UTF-8
+bytes) or a bytes value is its XXH64 with seed 0, read as int64. A column has one kind or the other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# A column with fewer repeats than this is hashed as it stands: finding its distinct values would cost more than
+# hashing the few repeated ones again.
+_WORTH_REDUCING = 0.5
+
+
+def to_ids(values: Any) -> Tensor:
+    """Raw ids as an int64 tensor of the same shape: the one way into every scheme.
+
+    Takes integers, strings or bytes: one alone, a list or other iterable of them, a numpy array, a torch tensor, a
+    polars or pandas Series, a pyarrow Array. None, NaN, fractions, booleans, integers outside [-2^63, 2^64) and
+    mixtures of integers and strings raise a ValueError that names the first such value and its position.
+    """
+    if isinstance(values, Tensor):
+        return _from_tensor(values)
+    if isinstance(values, (str, bytes, int)):
+        return _from_list([values]).reshape(())
+    library = type(values).__module__.partition(".")[0]
+    if library == "polars":
+        return _from_polars(values)
+    if library == "pyarrow" and importlib.util.find_spec("polars"):
+        import polars as pl
+
+        return _from_polars(pl.Series(values=pl.from_arrow(values)))
+    if library == "pyarrow":
+        return _from_list(values.to_pylist())
+    if library == "pandas":
+        values = values.to_numpy()
+    if isinstance(values, (np.ndarray, np.generic)):
+        return _from_numpy(np.asarray(values))
+    if isinstance(values, Iterable) and not isinstance(values, (dict, set, frozenset)):
+        return _from_list(list(values))
+    raise ValueError(f"ids must be integers, strings or bytes in an ordered column, not {type(values).__name__}")
+
+
+def _from_tensor(values: Tensor) -> Tensor:
+    if values.dtype == torch.uint64:
+        return values.view(torch.int64)
+    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
+        raise _refusal(values.flatten()[0].item() if values.numel() else values.dtype, 0)
+    return values.to(torch.int64)
+
+
+def _from_numpy(values: NDArray[Any]) -> Tensor:
+    if values.dtype.kind in "iu":
+        return torch.from_numpy(np.ascontiguousarray(values.astype(np.int64)))  # uint64 wraps, as specified
+    if values.dtype.kind in "OUS":
+        return _from_list(values.ravel().tolist()).reshape(values.shape)
+    raise _refusal(values.flat[0] if values.size else values.dtype, 0)
+
+
+def _from_polars(values: pl.Series) -> Tensor:
+    import polars as pl
+
+    if values.null_count():
+        raise _refusal(None, int(values.is_null().arg_max() or 0))
+    dtype = values.dtype
+    if dtype in (pl.Int128, pl.UInt128):
+        return _from_list(values.to_list())
+    if dtype.is_integer():
+        return _from_numpy(values.to_numpy())
+    if isinstance(dtype, (pl.Categorical, pl.Enum)):
+        return torch.from_numpy(_hash_categories(values))
+    if dtype in (pl.String, pl.Binary):
+        return torch.from_numpy(_hash_column(values))
+    if dtype == pl.Object:
+        return _from_list(values.to_list())
+    raise _refusal(values[0] if len(values) else dtype, 0)
+
+
+def _from_list(values: list[Any]) -> Tensor:
+    kinds = set(map(type, values))
+    if not kinds:
+        return torch.empty(0, dtype=torch.int64)
+    if kinds == {str}:
+        return torch.from_numpy(_hash_strings(values))
+    if kinds == {bytes}:
+        return torch.from_numpy(_hash_bytes(values))
+    integer = all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds)
+    if not integer:
+        _refuse_first_unlike(values)
+    try:
+        return torch.from_numpy(np.fromiter(values, np.int64, len(values)))
+    except OverflowError:  # something above 2^63 - 1: a uint64, which wraps, or a mistake
+        return torch.from_numpy(np.fromiter(map(_wrap, values, range(len(values))), np.int64, len(values)))
+
+
+def _wrap(value: int, position: int) -> int:
+    if not -(2**63) <= value < 2**64:
+        raise _refusal(value, position)
+    return (int(value) + 2**63) % 2**64 - 2**63
+
+
+def _hash_strings(values: list[str]) -> NDArray[np.int64]:
+    """Through polars where it is installed: it finds the distinct values several times faster than a dict does."""
+    try:
+        if importlib.util.find_spec("polars"):
+            import polars as pl
+
+            return _hash_column(pl.Series(values=values, dtype=pl.String))
+        return _hash_bytes(map(str.encode, values), len(values))
+    except UnicodeEncodeError:
+        for position, value in enumerate(values):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _refusal(value, position) from None
+        raise
+
+
+def _hash_column(values: pl.Series) -> NDArray[np.int64]:
+    """A string or binary column: reduced to its distinct values where a sample says that this pays."""
+    import polars as pl
+
+    sample = values.gather_every(max(1, len(values) // 10_000))
+    num_distinct = 0
+    if sample.n_unique() > _WORTH_REDUCING * len(sample):  # then ask about the whole column, which costs more
+        num_distinct = values.to_frame("raw").select(pl.col("raw").approx_n_unique()).item()
+    if num_distinct > _WORTH_REDUCING * len(values):
+        return _hash_bytes(values.cast(pl.Binary).to_list())
+    if values.dtype == pl.Binary:  # has no categories in polars
+        distinct = values.unique()
+        ids = pl.Series(values=_hash_bytes(distinct.to_list()))
+        return values.replace_strict(distinct, ids, return_dtype=pl.Int64).to_numpy()
+    # Categories of our own: the default ones are shared by the whole process and would grow with every column.
+    return _hash_categories(values.cast(pl.Categorical(pl.Categories.random())))
+
+
+def _hash_categories(values: pl.Series) -> NDArray[np.int64]:
+    import polars as pl
+
+    if not len(values):
+        return np.empty(0, np.int64)
+    codes = values.to_physical().to_numpy()
+    example = np.full(int(codes.max()) + 1, -1)  # for each code a position that holds it; -1: not in this column
+    for start in range(0, len(codes), 1 << 16):  # the first block or two hold nearly every value that repeats
+        block = codes[start : start + (1 << 16)]
+        example[block] = np.arange(start, start + len(block))
+        if example.min() >= 0:
+            break
+    present = np.flatnonzero(example >= 0)
+    ids = np.empty(len(example), np.int64)
+    ids[present] = _hash_bytes(values.gather(example[present]).cast(pl.String).cast(pl.Binary).to_list())
+    return ids[codes]
+
+
+def _hash_bytes(values: Iterable[bytes], count: int = -1) -> NDArray[np.int64]:
+    if isinstance(values, Sequence):
+        count = len(values)
+    unsigned = np.fromiter(map(xxhash.xxh64_intdigest, values), np.uint64, count)
+    return unsigned.view(np.int64)
+
+
+def _refuse_first_unlike(values: list[Any]) -> None:
+    """Name the first value that cannot be an id, or else the first of another kind than the one before it."""
+    expected = None
+    for position, value in enumerate(values):
+        kind = next((kind for kind in (str, bytes, int) if isinstance(value, kind)), None)
+        if isinstance(value, np.integer):
+            kind = int
+        if kind is None or isinstance(value, bool):
+            raise _refusal(value, position)
+        expected = expected or kind
+        if kind is not expected:
+            raise ValueError(
+                f"{value!r} at position {position} is {kind.__name__}, but the values before it are "
+                f"{expected.__name__}; a column of ids has one kind (7 and '7' are different ids)"
+            )
+
+
+def _refusal(value: Any, position: int) -> ValueError:
+    if isinstance(value, (float, np.floating)) and value == value:
+        hint = "cast the column to int64 or to strings first, where you can see what is lost"
+    elif isinstance(value, int) and not isinstance(value, bool):
+        hint = "integers must lie in [-2^63, 2^64)"
+    elif isinstance(value, str):
+        hint = "it is not valid Unicode; pass it as bytes"
+    else:
+        hint = "ids are integers, strings or bytes; drop or replace it"
+    return ValueError(f"{value!r} at position {position} cannot be an id: {hint}")

@@ -1,0 +1,94 @@
+"""JointEmbedding: several features, one network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from .decoders import EmbeddingNetwork
+from .encoders import DenseHashEncoder
+from .hashing import derive_seed
+from .scheme import INITIAL_STD, Budget, fit_to_budget, resolve_budget
+
+
+class JointEmbedding(nn.Module):
+    """One deep hash embedding network for several features, each told apart by hash functions of its own.
+
+    `features` names them, with the vocabulary size of each (or None where nobody knows): {"user": 138_493, "device":
+    None}. The sizes only serve `from_budget`. A feature's seed depends on its name alone, so features may be listed in
+    any order, and one added later does not change the codes of the others.
+    """
+
+    def __init__(
+        self,
+        features: Mapping[str, int | None],
+        embedding_dim: int = 32,
+        *,
+        width: int,
+        depth: int = 5,
+        num_hashes: int = 1024,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not features:
+            raise ValueError("a joint embedding needs at least one feature")
+        self.features = dict(features)
+        self.embedding_dim = embedding_dim
+        self.width = width
+        self.depth = depth
+        self.num_hashes = num_hashes
+        self.initial_std = initial_std
+        self.seed = seed
+        # Keyed by position: a module's children can't be called "type" or "a.b", and features can.
+        self.encoders = nn.ModuleList(
+            DenseHashEncoder(num_hashes, seed=derive_seed(seed, f"feature {name}")) for name in sorted(self.features)
+        )
+        self.decoder = EmbeddingNetwork(
+            num_hashes,
+            embedding_dim,
+            width=width,
+            depth=depth,
+            initial_std=initial_std,
+            seed=seed,
+        )
+
+    def forward(self, ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """{feature: int64 [...]} -> {feature: float32 [..., embedding_dim]}, for all features or some of them."""
+        unknown = sorted(ids.keys() - self.features.keys())
+        if unknown:
+            raise KeyError(f"no feature {unknown[0]!r} here; there are {', '.join(sorted(self.features))}")
+        encoder = dict(zip(sorted(self.features), self.encoders, strict=True))
+        codes = [encoder[name](own.reshape(-1)) for name, own in ids.items()]  # [n, num_hashes] each
+        if not codes:
+            return {}
+        embeddings = self.decoder(torch.cat(codes)).split([len(code) for code in codes])
+        return {
+            name: rows.view(*own.shape, self.embedding_dim)
+            for (name, own), rows in zip(ids.items(), embeddings, strict=True)
+        }
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable parameters, of all features together."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Plain values that build the same joint embedding again."""
+        names = ("features", "embedding_dim", "width", "depth", "num_hashes", "initial_std", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_budget(
+        cls, budget: Budget, *, features: Mapping[str, int | None], embedding_dim: int, seed: int = 0, **options: Any
+    ) -> Self:
+        """The widest network within one budget for all features; a share such as "1/4" is of all their tables."""
+        allowed = resolve_budget(
+            budget, embedding_dim=embedding_dim, vocab_size=sum(size or 0 for size in features.values())
+        )
+        return fit_to_budget(lambda width: cls(features, embedding_dim, width=width, seed=seed, **options), allowed)

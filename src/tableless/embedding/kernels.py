@@ -1,0 +1,66 @@
+"""The compiled loops behind hashing. Importing this module imports numba (0.3 s), so do it where a kernel is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+# LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of these loops, and numba can only be told
+# otherwise for the whole process. What the user has set stays.
+_config: Any = numba.config
+if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
+    _config.CPU_NAME = llvm.get_host_cpu_name()
+    _config.CPU_FEATURES = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+
+Int64s = NDArray[np.int64]
+
+
+@numba.njit(cache=True, nogil=True)
+def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) -> None:
+    """Fill `out` [len(ids), num_hashes] with the buckets of `ids`."""
+    high, low, offset, prime = _columns(coefficients)
+    inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
+    for row in range(len(ids)):
+        upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
+        for i in range(len(prime)):
+            total = high[i] * upper + low[i] * lower + offset[i]
+            rest = _remainder(total, prime[i], inverse_prime[i])
+            out[row, i] = _remainder(rest, num_buckets, inverse_buckets)
+
+
+@numba.njit(cache=True, nogil=True)
+def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.float32]) -> None:
+    """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids`, in one pass that never stores a bucket."""
+    high, low, offset, prime = _columns(coefficients)
+    inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
+    step = np.float32(2.0 / (num_buckets - 1))
+    for row in range(len(ids)):
+        upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
+        for i in range(len(prime)):
+            total = high[i] * upper + low[i] * lower + offset[i]
+            rest = _remainder(total, prime[i], inverse_prime[i])
+            bucket = _remainder(rest, num_buckets, inverse_buckets)
+            out[row, i] = np.float32(bucket) * step - np.float32(1.0)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _remainder(dividend: np.int64, divisor: int, inverse: float) -> np.int64:
+    """`dividend % divisor`, exact for 0 <= dividend < 2^63 and a quotient below 2^34, without an integer division.
+
+    The float64 quotient has a relative error below 2^-51, so it is off by at most one, which the two selections put
+    right. Integer `%` is ten times slower and is not vectorised.
+    """
+    rest = dividend - np.int64(np.float64(dividend) * inverse) * divisor
+    rest = rest + divisor if rest < 0 else rest
+    return rest - divisor if rest >= divisor else rest
+
+
+@numba.njit(cache=True, nogil=True)
+def _columns(coefficients: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Each coefficient's values side by side in memory, as vector loads want them."""
+    columns = np.ascontiguousarray(coefficients.T)
+    return columns[0], columns[1], columns[2], columns[3]

@@ -1,0 +1,40 @@
+"""SCHEMES: every way of turning ids into vectors, by the name it has in flags, configs and results."""
+
+from __future__ import annotations
+
+from .deep_hash import DeepHashEmbedding
+from .scheme import Budget, EmbeddingScheme, resolve_budget
+from .tables import (
+    BloomEmbedding,
+    CompositionalEmbedding,
+    FullEmbedding,
+    HashEmbedding,
+    HashingTrick,
+    HybridHashing,
+    LowRankEmbedding,
+)
+
+SCHEMES: dict[str, type[EmbeddingScheme]] = {
+    "dhe": DeepHashEmbedding,
+    "full": FullEmbedding,
+    "hashing-trick": HashingTrick,
+    "bloom": BloomEmbedding,
+    "hash-embedding": HashEmbedding,
+    "hybrid": HybridHashing,
+    "compositional": CompositionalEmbedding,
+    "low-rank": LowRankEmbedding,
+}
+
+
+def embedding_for(
+    budget: Budget, *, embedding_dim: int, vocab_size: int, open_vocabulary: bool = True, seed: int = 0
+) -> EmbeddingScheme:
+    """The embedding to take for a budget when you would rather not choose.
+
+    Deep hash embedding, unless nobody will ask about new ids (`open_vocabulary=False`) and the full table fits: then
+    nothing is better than the table.
+    """
+    allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+    fits = vocab_size * embedding_dim <= allowed
+    scheme = SCHEMES["full" if fits and not open_vocabulary else "dhe"]
+    return scheme.from_budget(allowed, embedding_dim=embedding_dim, vocab_size=vocab_size, seed=seed)

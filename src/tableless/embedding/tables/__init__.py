@@ -1,0 +1,19 @@
+"""The tables that deep hash embedding replaces, one file each, all with the same interface."""
+
+from .bloom import BloomEmbedding
+from .compositional import CompositionalEmbedding
+from .full import FullEmbedding
+from .hash_embedding import HashEmbedding
+from .hashing_trick import HashingTrick
+from .hybrid import HybridHashing
+from .low_rank import LowRankEmbedding
+
+__all__ = [
+    "BloomEmbedding",
+    "CompositionalEmbedding",
+    "FullEmbedding",
+    "HashEmbedding",
+    "HashingTrick",
+    "HybridHashing",
+    "LowRankEmbedding",
+]

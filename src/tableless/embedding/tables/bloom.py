@@ -1,0 +1,49 @@
+"""Bloom embedding: several hashes into one shared table, summed, so that a full collision needs all of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor
+from typing_extensions import Self
+
+from ..hashing import HashFamily
+from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+
+
+class BloomEmbedding(EmbeddingScheme):
+    """The sum of `num_hashes` rows of a table of `num_rows` (section 4.2, with k = 2 as there)."""
+
+    open_vocabulary = True
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        num_rows: int,
+        num_hashes: int = 2,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.num_rows = num_rows
+        self.num_hashes = num_hashes
+        self.initial_std = initial_std
+        self.seed = seed
+        self.hashes = HashFamily(num_hashes, num_rows, seed)
+        row_std = initial_std / math.sqrt(num_hashes)
+        self.table = normal(num_rows, embedding_dim, std=row_std, generator=seeded(seed))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        return F.embedding(self.hashes(ids), self.table).sum(-2)
+
+    @classmethod
+    def from_budget(
+        cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, num_hashes: int = 2
+    ) -> Self:
+        """As many rows as the budget pays for."""
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        return fit_to_budget(lambda rows: cls(embedding_dim, num_rows=rows, num_hashes=num_hashes, seed=seed), allowed)

@@ -1,0 +1,94 @@
+"""Compositional embedding: the remainder picks a row, the quotient picks a small network that transforms it."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ..grouping import Grouping
+from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+
+
+class CompositionalEmbedding(EmbeddingScheme):
+    """Quotient–remainder, path-based, with one hidden layer (appendix B.2: 64 nodes).
+
+    Id x has row x mod `num_remainders`, sent through network x div `num_remainders`; the pair is unique to the id.
+    """
+
+    open_vocabulary = False
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        vocab_size: int,
+        num_remainders: int,
+        hidden: int = 64,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.vocab_size = vocab_size
+        self.num_remainders = num_remainders
+        self.hidden = hidden
+        self.initial_std = initial_std
+        self.seed = seed
+        self.num_quotients = math.ceil(vocab_size / num_remainders)
+        generator = seeded(seed)
+        # Unit rows keep the hidden layer alive; the output weights bring the result to initial_std. A ReLU halves
+        # the mean square of what enters it.
+        self.table = normal(num_remainders, embedding_dim, std=1.0, generator=generator)
+        up, down = 1 / math.sqrt(embedding_dim), initial_std / math.sqrt(hidden / 2)
+        self.up = normal(self.num_quotients, embedding_dim, hidden, std=up, generator=generator)
+        self.up_bias = nn.Parameter(torch.zeros(self.num_quotients, 1, hidden))
+        self.down = normal(self.num_quotients, hidden, embedding_dim, std=down, generator=generator)
+        self.down_bias = nn.Parameter(torch.zeros(self.num_quotients, 1, embedding_dim))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        require_known(ids, self.vocab_size)
+        flat = ids.reshape(-1)
+        rows = F.embedding(flat % self.num_remainders, self.table)  # [n, embedding_dim]
+        paths = Grouping(flat // self.num_remainders, self.num_quotients)
+        inner = torch.relu(torch.baddbmm(self.up_bias, paths.scatter(rows), self.up))
+        return paths.gather(torch.baddbmm(self.down_bias, inner, self.down)).view(*ids.shape, self.embedding_dim)
+
+    @classmethod
+    def from_budget(
+        cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, hidden: int = 64
+    ) -> Self:
+        """The longest remainder table, with the networks that go with it, within the budget.
+
+        Networks of 64 nodes are large beside a small table: where not even the cheapest mixture fits, `hidden` is
+        halved until one does.
+        """
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+
+        build = partial(cls, embedding_dim, vocab_size=vocab_size, hidden=hidden, seed=seed)
+
+        def cost(num_quotients: int) -> int:
+            with torch.device("meta"):
+                return build(num_remainders=math.ceil(vocab_size / num_quotients)).num_parameters
+
+        # A longer table needs fewer networks, so parameters fall, then rise with the number of networks: find the
+        # cheapest number, then the fewest that fit, and give the table what is left.
+        quotients = range(1, vocab_size + 1)
+        cheapest = bisect_left(quotients, True, hi=vocab_size - 1, key=lambda q: cost(q + 1) >= cost(q))
+        if hidden > 1 and cost(quotients[cheapest]) > allowed:
+            return cls.from_budget(
+                allowed, embedding_dim=embedding_dim, vocab_size=vocab_size, seed=seed, hidden=hidden // 2
+            )
+        fewest = quotients[bisect_left(quotients, True, hi=cheapest, key=lambda q: cost(q) <= allowed)]
+        smallest = math.ceil(vocab_size / fewest)
+        networks = math.ceil(vocab_size / smallest)
+        largest = vocab_size if networks == 1 else math.ceil(vocab_size / (networks - 1)) - 1
+        return fit_to_budget(
+            lambda num_remainders: build(num_remainders=num_remainders), allowed, smallest=smallest, largest=largest
+        )

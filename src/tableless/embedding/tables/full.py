@@ -1,0 +1,39 @@
+"""The table everyone has: a row per id."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from typing_extensions import Self
+
+from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, normal, require_known, resolve_budget, seeded
+
+
+class FullEmbedding(EmbeddingScheme):
+    """One-hot full embedding (section 2.1): `vocab_size · embedding_dim` parameters, ids 0 to `vocab_size` - 1."""
+
+    open_vocabulary = False
+
+    def __init__(self, embedding_dim: int, *, vocab_size: int, initial_std: float = INITIAL_STD, seed: int = 0) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.vocab_size = vocab_size
+        self.initial_std = initial_std
+        self.seed = seed
+        self.table = normal(vocab_size, embedding_dim, std=initial_std, generator=seeded(seed))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        require_known(ids, self.vocab_size)
+        return F.embedding(ids, self.table)
+
+    @classmethod
+    def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
+        """The full table has one size; a smaller budget is an error."""
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        needed = vocab_size * embedding_dim
+        if allowed < needed:
+            raise ValueError(
+                f"a budget of {allowed} parameters is too small; a full table for {vocab_size} ids has {needed}"
+            )
+        return cls(embedding_dim, vocab_size=vocab_size, seed=seed)

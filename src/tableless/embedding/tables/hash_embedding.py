@@ -1,0 +1,88 @@
+"""Hash embedding: a few shared rows, mixed by weights that belong to the id."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ..hashing import HashFamily, derive_seed
+from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+
+
+class HashEmbedding(EmbeddingScheme):
+    """A weighted sum of `num_hashes` rows of a shared table of `num_rows`.
+
+    `weights="dedicated"` gives each of `vocab_size` ids its own weights, as the paper's appendix B.2 does;
+    `weights="hashed"` finds them by one more hash into as many places, which opens the scheme to new ids.
+    """
+
+    open_vocabulary = False
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        vocab_size: int,
+        num_rows: int,
+        num_hashes: int = 2,
+        weights: Literal["dedicated", "hashed"] = "dedicated",
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if weights not in ("dedicated", "hashed"):
+            raise ValueError(f"weights is {weights!r}; it must be 'dedicated' or 'hashed'")
+        self.open_vocabulary = weights == "hashed"
+        self.embedding_dim = embedding_dim
+        self.vocab_size = vocab_size
+        self.num_rows = num_rows
+        self.num_hashes = num_hashes
+        self.weights = weights
+        self.initial_std = initial_std
+        self.seed = seed
+        self.hashes = HashFamily(num_hashes, num_rows, seed)
+        if weights == "hashed":
+            self.weight_hash = HashFamily(1, vocab_size, derive_seed(seed, "importance"))
+        row_std = initial_std / math.sqrt(num_hashes)
+        self.table = normal(num_rows, embedding_dim, std=row_std, generator=seeded(seed))
+        self.importance = nn.Parameter(torch.ones(vocab_size, num_hashes))  # from a plain sum, as in bloom
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        if self.open_vocabulary:
+            places = self.weight_hash(ids)[..., 0]
+        else:
+            require_known(ids, self.vocab_size)
+            places = ids
+        rows = F.embedding(self.hashes(ids), self.table)  # [..., num_hashes, embedding_dim]
+        return (rows * F.embedding(places, self.importance).unsqueeze(-1)).sum(-2)
+
+    @classmethod
+    def from_budget(
+        cls,
+        budget: Budget,
+        *,
+        embedding_dim: int,
+        vocab_size: int,
+        seed: int = 0,
+        num_hashes: int = 2,
+        weights: Literal["dedicated", "hashed"] = "dedicated",
+    ) -> Self:
+        """As many rows as the budget pays for beside `num_hashes` weights for each id."""
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        return fit_to_budget(
+            lambda rows: cls(
+                embedding_dim,
+                vocab_size=vocab_size,
+                num_rows=rows,
+                num_hashes=num_hashes,
+                weights=weights,
+                seed=seed,
+            ),
+            allowed,
+        )

@@ -1,0 +1,35 @@
+"""The hashing trick: fewer rows than ids, and a hash that says who shares."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from typing_extensions import Self
+
+from ..hashing import HashFamily
+from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+
+
+class HashingTrick(EmbeddingScheme):
+    """One hash into `num_rows` rows (section 2.2). Ids that collide are one id to the model."""
+
+    open_vocabulary = True
+
+    def __init__(self, embedding_dim: int, *, num_rows: int, initial_std: float = INITIAL_STD, seed: int = 0) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.num_rows = num_rows
+        self.initial_std = initial_std
+        self.seed = seed
+        self.hashes = HashFamily(1, num_rows, seed)
+        self.table = normal(num_rows, embedding_dim, std=initial_std, generator=seeded(seed))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        return F.embedding(self.hashes(ids)[..., 0], self.table)
+
+    @classmethod
+    def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
+        """As many rows as the budget pays for."""
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        return fit_to_budget(lambda rows: cls(embedding_dim, num_rows=rows, seed=seed), allowed)

@@ -1,0 +1,91 @@
+"""Hybrid hashing: rows of their own for the ids that matter most, double hashing for everyone else."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from typing_extensions import Self
+
+from ..hashing import HashFamily
+from ..lookup import find
+from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+
+
+class HybridHashing(EmbeddingScheme):
+    """`num_frequent` ids have a row each; the others share a table of `num_rows` by `num_hashes` summed hashes.
+
+    Until `set_frequent_ids` is called, ids 0 to `num_frequent` - 1 count as the frequent ones: vocabularies are often
+    numbered by frequency. The list is a buffer and travels with the state dict. (Appendix B.2: the top 10 %.)
+    """
+
+    open_vocabulary = True
+    frequent_ids: Tensor
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        num_frequent: int,
+        num_rows: int,
+        num_hashes: int = 2,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.num_frequent = num_frequent
+        self.num_rows = num_rows
+        self.num_hashes = num_hashes
+        self.initial_std = initial_std
+        self.seed = seed
+        generator = seeded(seed)
+        self.register_buffer("frequent_ids", torch.arange(num_frequent))
+        self.frequent_table = normal(num_frequent, embedding_dim, std=initial_std, generator=generator)
+        self.hashes = HashFamily(num_hashes, num_rows, seed)
+        row_std = initial_std / math.sqrt(num_hashes)
+        self.table = normal(num_rows, embedding_dim, std=row_std, generator=generator)
+
+    def set_frequent_ids(self, ids: Tensor) -> None:
+        """Say who gets a row: `num_frequent` distinct ids, before training."""
+        distinct = torch.unique(ids)
+        if len(distinct) != self.num_frequent:
+            raise ValueError(f"{len(distinct)} distinct ids were given for {self.num_frequent} rows")
+        self.frequent_ids.copy_(distinct)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        hashed = F.embedding(self.hashes(ids), self.table).sum(-2)
+        if not self.num_frequent:
+            return hashed
+        position, frequent = find(ids, self.frequent_ids)
+        return torch.where(frequent.unsqueeze(-1), F.embedding(position, self.frequent_table), hashed)
+
+    @classmethod
+    def from_budget(
+        cls,
+        budget: Budget,
+        *,
+        embedding_dim: int,
+        vocab_size: int,
+        seed: int = 0,
+        num_hashes: int = 2,
+        frequencies: Tensor | None = None,
+    ) -> Self:
+        """Rows for the most frequent tenth, the rest of the budget hashed.
+
+        `frequencies` [vocab_size] counts how often each id 0, 1, … occurs; without it low ids count as frequent.
+        """
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        num_frequent = vocab_size // 10
+        scheme = fit_to_budget(
+            lambda rows: cls(embedding_dim, num_frequent=num_frequent, num_rows=rows, num_hashes=num_hashes, seed=seed),
+            allowed,
+        )
+        if frequencies is not None:
+            if frequencies.shape != (vocab_size,):
+                raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; it needs one count per id")
+            scheme.set_frequent_ids(frequencies.argsort(descending=True, stable=True)[:num_frequent])
+        return scheme
