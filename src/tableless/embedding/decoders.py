@@ -126,10 +126,10 @@ class HiddenLayer(nn.Module):
 class ExpertLinear(nn.Module):
     """`num_experts` linear maps side by side."""
 
-    def __init__(self, inputs: int, outputs: int, num_experts: int) -> None:
+    def __init__(self, inputs: int, outputs: int, num_experts: int, *, std: float, generator: torch.Generator) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_experts, outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(num_experts, outputs))
+        self.weight = normal(num_experts, outputs, inputs, std=std, generator=generator)
+        self.bias = nn.Parameter(torch.zeros(num_experts, outputs))
 
     def forward(self, rows: Tensor) -> Tensor:
         """[num_experts, capacity, inputs] -> [num_experts, capacity, outputs]."""
@@ -190,9 +190,11 @@ class BatchNorm(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, num_experts: int, std: float, generator: torch.Generator) -> nn.Module:
-    linear = nn.Linear(inputs, outputs) if num_experts == 1 else ExpertLinear(inputs, outputs, num_experts)
-    linear.weight = normal(*linear.weight.shape, std=std, generator=generator)
-    nn.init.zeros_(linear.bias)
+    if num_experts > 1:
+        return ExpertLinear(inputs, outputs, num_experts, std=std, generator=generator)
+    linear = nn.Linear(inputs, outputs, device="meta")  # so that its own start does not draw from the global generator
+    linear.weight = normal(outputs, inputs, std=std, generator=generator)
+    linear.bias = nn.Parameter(torch.zeros(outputs))
     return linear
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 ENCODING_VERSION = 1
+NUMBA_IS_INSTALLED = importlib.util.find_spec("numba") is not None
 _WORD = (1 << 64) - 1
 
 
@@ -72,7 +73,7 @@ def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor
 
 def uses_kernels(ids: Tensor) -> bool:
     """Compiled loops serve CPU tensors; an exported program must stand alone, so it gets torch operations."""
-    return ids.device.type == "cpu" and _numba_is_installed() and not torch.compiler.is_exporting()
+    return ids.device.type == "cpu" and NUMBA_IS_INSTALLED and not torch.compiler.is_exporting()
 
 
 @torch.library.custom_op("tableless::buckets", mutates_args=(), device_types="cpu")
@@ -107,11 +108,6 @@ def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
 
 def _arrays(ids: Tensor, coefficients: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return ids.to(torch.int64).contiguous().view(-1).numpy(), coefficients.contiguous().numpy()
-
-
-@functools.cache
-def _numba_is_installed() -> bool:
-    return importlib.util.find_spec("numba") is not None
 
 
 def split_mix_64(seed: int) -> Iterator[int]:

@@ -72,6 +72,8 @@ def _from_numpy(values: NDArray[Any]) -> Tensor:
 def _from_polars(values: pl.Series) -> Tensor:
     import polars as pl
 
+    if not len(values) and values.dtype in (pl.String, pl.Binary, pl.Categorical, pl.Enum, pl.Null, pl.Object):
+        return torch.empty(0, dtype=torch.int64)
     if values.null_count():
         raise _refusal(None, int(values.is_null().arg_max() or 0))
     dtype = values.dtype
@@ -81,8 +83,10 @@ def _from_polars(values: pl.Series) -> Tensor:
         return _from_numpy(values.to_numpy())
     if isinstance(dtype, (pl.Categorical, pl.Enum)):
         return torch.from_numpy(_hash_categories(values))
-    if dtype in (pl.String, pl.Binary):
+    if dtype == pl.String:
         return torch.from_numpy(_hash_column(values))
+    if dtype == pl.Binary:
+        return torch.from_numpy(_hash_bytes(values.to_list()))
     if dtype == pl.Object:
         return _from_list(values.to_list())
     raise _refusal(values[0] if len(values) else dtype, 0)
@@ -129,7 +133,7 @@ def _hash_strings(values: list[str]) -> NDArray[np.int64]:
 
 
 def _hash_column(values: pl.Series) -> NDArray[np.int64]:
-    """A string or binary column: reduced to its distinct values where a sample says that this pays."""
+    """A string column: reduced to its distinct values where a sample says that this pays."""
     import polars as pl
 
     sample = values.gather_every(max(1, len(values) // 10_000))
@@ -138,10 +142,6 @@ def _hash_column(values: pl.Series) -> NDArray[np.int64]:
         num_distinct = values.to_frame("raw").select(pl.col("raw").approx_n_unique()).item()
     if num_distinct > _WORTH_REDUCING * len(values):
         return _hash_bytes(values.cast(pl.Binary).to_list())
-    if values.dtype == pl.Binary:  # has no categories in polars
-        distinct = values.unique()
-        ids = pl.Series(values=_hash_bytes(distinct.to_list()))
-        return values.replace_strict(distinct, ids, return_dtype=pl.Int64).to_numpy()
     # Categories of our own: the default ones are shared by the whole process and would grow with every column.
     return _hash_categories(values.cast(pl.Categorical(pl.Categories.random())))
 
@@ -149,8 +149,6 @@ def _hash_column(values: pl.Series) -> NDArray[np.int64]:
 def _hash_categories(values: pl.Series) -> NDArray[np.int64]:
     import polars as pl
 
-    if not len(values):
-        return np.empty(0, np.int64)
     codes = values.to_physical().to_numpy()
     example = np.full(int(codes.max()) + 1, -1)  # for each code a position that holds it; -1: not in this column
     for start in range(0, len(codes), 1 << 16):  # the first block or two hold nearly every value that repeats

@@ -1,0 +1,29 @@
+# Needs nothing but Python and make: every target makes .venv first if it is missing.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test lint types bench
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/tableless inspect --num-ids 100000 --picture out/inspect.png
+
+test: setup
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks.hashing
+	$(BIN)/python -m benchmarks.ids

@@ -1,0 +1,218 @@
+"""What every entry of SCHEMES must do; a new scheme is tested by being in the dictionary."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tableless import SCHEMES, load_scheme, save_scheme
+
+VOCAB, DIM = 2_000, 16
+BUDGETS = ["1/2", "1/4"]
+EXTREMES = [2**31, 2**63 - 1, -1, -(2**63), VOCAB, 10**12]
+
+schemes = pytest.mark.parametrize("name", SCHEMES)
+
+
+def make(name, budget="1/2", **arguments):
+    """An instance of the scheme; small enough to be quick, with a budget every scheme can use."""
+    budget = "1/1" if name == "full" else budget
+    defaults = {"embedding_dim": DIM, "vocab_size": VOCAB, "seed": 0}
+    return SCHEMES[name].from_budget(budget, **{**defaults, **arguments})
+
+
+def trained(name):
+    """A few steps away from its start, batch norm statistics and all."""
+    scheme = make(name)
+    optimizer = torch.optim.Adam(scheme.parameters(), lr=1e-2)
+    targets = torch.randn(VOCAB, DIM, generator=torch.Generator().manual_seed(1))
+    for _ in range(5):
+        optimizer.zero_grad()
+        (scheme(torch.arange(VOCAB)) - targets).square().mean().backward()
+        optimizer.step()
+    return scheme.eval()
+
+
+trained_once = functools.cache(trained)
+
+
+@schemes
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (2, 3), (2, 0), (2, 3, 4)])
+@pytest.mark.parametrize("training", [True, False])
+def test_any_leading_shape_gives_one_vector_per_id(name, shape, training):
+    scheme = make(name).train(training)
+    vectors = scheme(torch.ones(shape, dtype=torch.int64))
+    assert vectors.shape == (*shape, DIM)
+    assert vectors.dtype == torch.float32
+    assert vectors.isfinite().all()
+
+
+@schemes
+def test_a_training_step_on_a_single_id_works(name):
+    scheme = make(name)
+    scheme(torch.tensor([3])).sum().backward()
+    assert any(parameter.grad is not None for parameter in scheme.parameters())
+
+
+@schemes
+@settings(max_examples=20, deadline=None)
+@given(ids=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40))
+def test_an_id_has_the_same_vector_wherever_it_sits(name, ids):
+    scheme = trained_once(name)
+    with torch.no_grad():
+        together = scheme(torch.tensor(ids))
+        alone = torch.stack([scheme(torch.tensor(value)) for value in ids])
+    torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
+
+
+@schemes
+def test_another_seed_gives_other_vectors_and_the_same_seed_the_same(name):
+    ids = torch.arange(50)
+    first, again, other = (make(name, seed=seed).eval()(ids) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.isclose(first, other).all(-1).any()
+
+
+@schemes
+def test_construction_does_not_touch_or_depend_on_the_global_random_state(name):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = make(name).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert all(torch.equal(value, first[key]) for key, value in make(name).state_dict().items())
+
+
+@schemes
+def test_gradient_reaches_every_parameter(name):
+    scheme = make(name)
+    weights = torch.randn(VOCAB, DIM, generator=torch.Generator().manual_seed(0))
+    (scheme(torch.arange(VOCAB)) * weights).sum().backward()
+    # A bias before batch norm has no effect (the paper's layers have one all the same), and so no gradient.
+    idle = {key for key in dict(scheme.named_parameters()) if key.endswith("linear.bias")}
+    for key, parameter in scheme.named_parameters():
+        if key not in idle:
+            assert parameter.grad is not None, key
+            assert parameter.grad.abs().max() > 0, key
+
+
+@schemes
+def test_embeddings_start_at_the_scale_of_recommenders(name):
+    vectors = make(name)(torch.arange(VOCAB))
+    assert 0.007 < vectors.std() < 0.013
+    assert vectors.mean(0).abs().max() < 0.03, "no dimension may start with a bias that drowns the ids"
+    assert vectors.min() < -0.02, "embeddings must be able to be negative"
+
+
+@schemes
+@pytest.mark.parametrize("budget", [VOCAB * DIM // 2, "1/2", "1/4", "40KB"])
+def test_a_budget_is_kept_and_nearly_used(name, budget):
+    allowed = {"1/2": VOCAB * DIM // 2, "1/4": VOCAB * DIM // 4, "40KB": 10_000}.get(budget, budget)
+    if name == "full":
+        allowed, budget = VOCAB * DIM, "1/1"
+    scheme = make(name, budget)
+    counted = sum(parameter.numel() for parameter in scheme.parameters() if parameter.requires_grad)
+    assert scheme.num_parameters == counted <= allowed
+    # One more row, rank or unit of width would not fit: that is how near each can come.
+    step = {"dhe": 1300, "low-rank": VOCAB + DIM, "compositional": 64}.get(name, DIM)
+    assert counted > allowed - step
+
+
+@schemes
+def test_a_budget_too_small_says_what_the_smallest_is(name):
+    with pytest.raises(ValueError, match=r"a budget of 10 parameters is too small; .* (\d+)$") as error:
+        SCHEMES[name].from_budget(10, embedding_dim=DIM, vocab_size=VOCAB)
+    smallest = int(str(error.value).rsplit(maxsplit=1)[1])
+    assert SCHEMES[name].from_budget(smallest, embedding_dim=DIM, vocab_size=VOCAB).num_parameters == smallest
+    with pytest.raises(ValueError, match=f"a budget of {smallest - 1} parameters is too small"):
+        SCHEMES[name].from_budget(smallest - 1, embedding_dim=DIM, vocab_size=VOCAB)
+
+
+@schemes
+@pytest.mark.parametrize("budget", ["a quarter", "1/0", "", "0", "-5", "1/100000000"])
+def test_a_budget_that_makes_no_sense_is_refused(name, budget):
+    with pytest.raises(ValueError, match="budget"):
+        SCHEMES[name].from_budget(budget, embedding_dim=DIM, vocab_size=VOCAB)
+
+
+@schemes
+def test_config_is_plain_and_builds_the_same_scheme_again(name):
+    scheme = trained(name)
+    config = json.loads(json.dumps(scheme.config))
+    assert config == scheme.config
+    again = SCHEMES[name](**config)
+    again.load_state_dict(scheme.state_dict())
+    ids = torch.arange(VOCAB)
+    assert torch.equal(again.eval()(ids), scheme(ids))
+
+
+@schemes
+def test_a_saved_scheme_gives_bit_equal_vectors_in_a_fresh_process(name, tmp_path):
+    scheme = trained(name)
+    save_scheme(scheme, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    code = (
+        "import sys, torch, numpy, tableless; torch.set_num_threads(1)\n"
+        "scheme = tableless.load_scheme(sys.argv[1])\n"
+        f"numpy.save(sys.argv[1] + '/vectors.npy', scheme(torch.arange({VOCAB})).detach().numpy())"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert np.array_equal(np.load(tmp_path / "vectors.npy"), scheme(torch.arange(VOCAB)).detach().numpy())
+
+
+@schemes
+def test_the_encoding_version_is_written_and_another_one_refused(name, tmp_path):
+    save_scheme(make(name), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["encoding_version"] == 1
+    (tmp_path / "config.json").write_text(json.dumps({**config, "encoding_version": 2}))
+    with pytest.raises(ValueError, match="version 2 of the encoding"):
+        load_scheme(tmp_path)
+
+
+@schemes
+def test_hash_coefficients_are_buffers_that_are_saved_but_not_trained(name):
+    scheme = make(name)
+    hashes = [key for key in scheme.state_dict() if key.endswith("coefficients")]
+    assert bool(hashes) == (name not in ("full", "compositional", "low-rank"))
+    assert not any(key.endswith("coefficients") for key, _ in scheme.named_parameters())
+
+
+@schemes
+def test_open_schemes_answer_for_any_id_and_closed_ones_name_the_id_they_lack(name):
+    scheme = make(name).eval()
+    assert scheme.open_vocabulary == SCHEMES[name].open_vocabulary
+    for unknown in EXTREMES:
+        if scheme.open_vocabulary:
+            assert scheme(torch.tensor([unknown])).isfinite().all()
+        else:
+            with pytest.raises(IndexError, match=f"id {unknown} has no row"):
+                scheme(torch.tensor([0, unknown, 1]))
+
+
+@schemes
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_onnx_agrees(name, tmp_path):
+    scheme = trained(name)
+    path = tmp_path / "scheme.onnx"
+    torch.onnx.export(
+        scheme,
+        (torch.arange(5),),
+        path,
+        dynamo=True,
+        input_names=["ids"],
+        dynamic_shapes={"ids": {0: torch.export.Dim.DYNAMIC}},
+        verbose=False,
+    )
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for ids in ([3], list(range(300)), EXTREMES if scheme.open_vocabulary else [VOCAB - 1]):
+        (vectors,) = session.run(None, {"ids": np.array(ids)})
+        expected = scheme(torch.tensor(ids)).detach().numpy()
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)

@@ -1,0 +1,106 @@
+import pytest
+import torch
+
+from tableless import SCHEMES, embedding_for
+from tableless.embedding.lookup import _binary_search, find
+from tableless.embedding.scheme import resolve_budget
+from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
+
+
+def test_the_hashing_trick_gives_colliding_ids_one_vector_and_bloom_hardly_ever():
+    vocab = 2_000
+    trick, bloom = (
+        SCHEMES[name].from_budget("1/4", embedding_dim=4, vocab_size=vocab)(torch.arange(vocab)).unique(dim=0)
+        for name in ("hashing-trick", "bloom")
+    )
+    assert len(trick) <= vocab // 4
+    assert len(bloom) > 0.98 * vocab
+
+
+@pytest.mark.parametrize("name", ["compositional", "hash-embedding", "low-rank", "full", "dhe"])
+def test_schemes_without_collisions_tell_all_ids_apart(name):
+    budget = "1/1" if name == "full" else "1/4"
+    scheme = SCHEMES[name].from_budget(budget, embedding_dim=32, vocab_size=20_000).eval()
+    if name == "hash-embedding":  # two ids with the same two rows differ once their weights have been trained
+        scheme.importance.data.normal_(generator=torch.Generator().manual_seed(0))
+    assert len(scheme(torch.arange(20_000)).unique(dim=0)) == 20_000
+
+
+def test_hybrid_gives_the_most_frequent_tenth_rows_of_their_own():
+    frequencies = torch.arange(1000)  # the highest ids are the most frequent
+    scheme = HybridHashing.from_budget("1/2", embedding_dim=4, vocab_size=1000, frequencies=frequencies)
+    assert scheme.frequent_ids.tolist() == list(range(900, 1000))
+    vectors = scheme(torch.arange(1000))
+    assert torch.equal(vectors[900:], scheme.frequent_table)
+    again = HybridHashing(**scheme.config)
+    again.load_state_dict(scheme.state_dict())
+    assert torch.equal(again(torch.arange(1000)), vectors)
+
+
+def test_hybrid_takes_low_ids_for_frequent_where_nobody_says():
+    scheme = HybridHashing.from_budget("1/2", embedding_dim=4, vocab_size=1000)
+    assert torch.equal(scheme(torch.arange(100)), scheme.frequent_table)
+
+
+def test_hybrid_refuses_frequencies_and_ids_that_do_not_fit():
+    with pytest.raises(ValueError, match="one count per id"):
+        HybridHashing.from_budget("1/2", embedding_dim=4, vocab_size=1000, frequencies=torch.ones(5))
+    with pytest.raises(ValueError, match="1 distinct ids were given for 3 rows"):
+        HybridHashing(4, num_frequent=3, num_rows=5).set_frequent_ids(torch.tensor([1, 1]))
+
+
+def test_hash_embedding_with_hashed_weights_is_open_to_new_ids():
+    scheme = HashEmbedding.from_budget("1/2", embedding_dim=8, vocab_size=100, weights="hashed")
+    assert scheme.open_vocabulary
+    assert scheme(torch.tensor([10**15, -4])).shape == (2, 8)
+    with pytest.raises(ValueError, match="'dedicated' or 'hashed'"):
+        HashEmbedding(8, vocab_size=10, num_rows=5, weights="other")
+
+
+def test_compositional_sends_the_row_of_the_remainder_through_the_network_of_the_quotient():
+    scheme = CompositionalEmbedding(4, vocab_size=1000, num_remainders=300, hidden=8)
+    assert scheme.num_quotients == 4
+    for value in (0, 299, 300, 999):
+        row, path = scheme.table[value % 300], value // 300
+        inner = torch.relu(row @ scheme.up[path] + scheme.up_bias[path, 0])
+        expected = inner @ scheme.down[path] + scheme.down_bias[path, 0]
+        torch.testing.assert_close(scheme(torch.tensor(value)), expected)
+
+
+def test_compositional_shrinks_its_networks_only_when_64_nodes_do_not_fit():
+    large = CompositionalEmbedding.from_budget("1/4", embedding_dim=32, vocab_size=100_000)
+    small = CompositionalEmbedding.from_budget("1/4", embedding_dim=32, vocab_size=3_706)
+    assert (large.hidden, small.hidden) == (64, 16)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 1000])
+def test_the_exportable_search_finds_what_searchsorted_finds(size):
+    listed = torch.unique(torch.randint(-(2**62), 2**62, (size,), generator=torch.Generator().manual_seed(size)))
+    ids = torch.cat([listed, listed + 1, listed - 1, torch.tensor([-(2**63), 2**63 - 1])])
+    assert torch.equal(_binary_search(listed, ids), torch.searchsorted(listed, ids))
+    position, found = find(ids, listed)
+    assert found.tolist() == [value in set(listed.tolist()) for value in ids.tolist()]
+    assert torch.equal(listed[position[found]], ids[found])
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (1234, 1234),
+        ("1234", 1234),
+        ("1/4", 800),
+        ("0.5", 1600),
+        ("1MB", 250_000),
+        ("2 KiB", 512),
+        ("1.5GB", 375_000_000),
+    ],
+)
+def test_a_budget_is_a_number_a_share_or_memory(budget, expected):
+    assert resolve_budget(budget, embedding_dim=32, vocab_size=100) == expected
+
+
+def test_the_full_table_is_taken_where_it_fits_and_nobody_asks_about_new_ids():
+    fits = embedding_for("64MB", embedding_dim=8, vocab_size=1000, open_vocabulary=False)
+    assert type(fits) is SCHEMES["full"]
+    assert type(embedding_for("1/4", embedding_dim=32, vocab_size=1000, open_vocabulary=False)) is SCHEMES["dhe"]
+    assert embedding_for(20_000, embedding_dim=8, vocab_size=1000).open_vocabulary

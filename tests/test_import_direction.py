@@ -1,0 +1,48 @@
+"""Data flows one way: embedding → recommender → serving. Code uses what lies to its left, never to its right."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import tableless
+
+ROOT = Path(tableless.__file__).parent
+ORDER = ["embedding", "recommender", "serving", "cli"]
+
+
+def imported_modules(path: Path) -> set[str]:
+    package = ["tableless", *path.relative_to(ROOT).with_suffix("").parts][:-1]
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            modules.update({module, *(f"{module}.{alias.name}" for alias in node.names)})
+    return modules
+
+
+def part_of(module: str) -> str | None:
+    names = module.split(".")
+    return names[1] if names[0] == "tableless" and len(names) > 1 and names[1] in ORDER else None
+
+
+def test_no_module_imports_what_lies_to_its_right():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        own = part_of("tableless." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
+        if own is None:
+            continue
+        for module in imported_modules(path):
+            other = part_of(module)
+            if other and ORDER.index(other) > ORDER.index(own):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert wrong == []
+
+
+def test_the_core_needs_none_of_the_extras():
+    extras = ["polars", "pyarrow", "typer", "rich", "matplotlib", "onnx", "onnxruntime", "fastapi", "numba"]
+    code = f"import sys, tableless; print([name for name in {extras} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
