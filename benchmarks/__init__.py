@@ -1,0 +1,1 @@
+"""How fast and how small, one file per question; run with `make bench`."""

@@ -1,18 +1,18 @@
-"""How every benchmark here measures: alternating repetitions in one run, the median and the spread, on named hardware."""
+"""How every benchmark here measures: tasks in turn within one run, the median and the spread, on named hardware."""
 
 from __future__ import annotations
 
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 
 
-def time_alternately(tasks: dict[str, Callable[[], object]], *, repetitions: int = 9) -> dict[str, list[float]]:
+def time_alternately(tasks: Mapping[str, Callable[[], object]], *, repetitions: int = 9) -> dict[str, list[float]]:
     """Seconds of each task, repetition by repetition in turn, so that a slow moment of the machine meets all alike."""
     for task in tasks.values():
         task()  # compile, fill caches

@@ -1,0 +1,5 @@
+"""`python -m tableless` and `torchrun -m tableless`."""
+
+from .cli import main
+
+main()
