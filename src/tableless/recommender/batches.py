@@ -1,0 +1,119 @@
+"""Training batches without per-example Python: a shuffled epoch, cut into slices, with negatives drawn as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .interactions import Interactions
+from .negatives import sample_negatives, sort_within_users
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Distinct rows, and which of them each example means."""
+
+    users: Tensor  # [distinct users] rows
+    items: Tensor  # [distinct items] rows
+    user: Tensor  # [batch] positions in `users`
+    item: Tensor  # [batch, 1 + num_negatives] positions in `items`; the first is what the user chose
+    weight: Tensor | None  # [batch, 1 + num_negatives]; 0 where a user who chose everything has no negative
+
+
+class Batches:
+    """Every action of `train` once per epoch, in an order that depends on the seed and the epoch alone."""
+
+    def __init__(
+        self,
+        train: Interactions,
+        *,
+        batch_size: int,
+        num_negatives: int,
+        num_items: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.batch_size = batch_size
+        self.num_negatives = num_negatives
+        self.num_items = num_items
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self._starts = np.asarray(train.starts)
+        self._items = np.array(train.items)  # a copy: order in time no longer matters, order by item does
+        sort_within_users(self._starts, self._items)
+        self._user_marks = _Marks(train.num_users)
+        self._item_marks = _Marks(train.num_items)
+
+    def __len__(self) -> int:
+        return -(-len(self._items) // self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of one epoch; under several ranks, this rank's share of each."""
+        order = np.arange(len(self._items), dtype=np.int32 if len(self._items) < 2**31 else np.int64)
+        np.random.default_rng([self.seed, number]).shuffle(order)
+        for index in range(len(self)):
+            chosen = order[index * self.batch_size : (index + 1) * self.batch_size]
+            # Every rank draws the whole batch and keeps its share, so that all see the same global batch.
+            users = (np.searchsorted(self._starts, chosen, side="right") - 1).astype(np.int32)
+            items = np.empty((len(chosen), 1 + self.num_negatives), np.int32)
+            items[:, 0] = self._items[chosen]
+            draw = np.random.SeedSequence([self.seed, number, index]).generate_state(1, np.uint64)[0] >> np.uint64(1)
+            sample_negatives(users, self._starts, self._items, self.num_items, int(draw), items[:, 1:])
+            share = slice(self.rank, None, self.world_size)
+            yield self._assemble(users[share], items[share])
+
+    def _assemble(self, users: NDArray[np.int32], items: NDArray[np.int32]) -> Batch:
+        missing = items < 0
+        weight = None
+        if missing.any():
+            weight = torch.from_numpy((~missing).astype(np.float32))
+            items = np.where(missing, items[:, :1], items)
+        distinct_users, user = self._user_marks.distinct(users)
+        distinct_items, item = self._item_marks.distinct(items)
+        return Batch(distinct_users, distinct_items, user, item, weight)
+
+
+class _Marks:
+    """Distinct values of a batch in one pass: rows are small integers, so a mark per row replaces sorting."""
+
+    def __init__(self, num_rows: int) -> None:
+        self._batch = 0
+        self._last_batch = np.full(num_rows, -1, np.int32)
+        self._position = np.empty(num_rows, np.int32)
+
+    def distinct(self, rows: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
+        """The distinct rows, and the position of each of `rows` among them."""
+        flat = np.ascontiguousarray(rows).reshape(-1)
+        distinct, inverse = np.empty(len(flat), np.int64), np.empty(len(flat), np.int64)
+        count = _mark(flat, self._batch, self._last_batch, self._position, distinct, inverse)
+        self._batch += 1
+        return torch.from_numpy(distinct[:count].copy()), torch.from_numpy(inverse.reshape(rows.shape))
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark(
+    rows: NDArray[np.int32],
+    batch: int,
+    last_batch: NDArray[np.int32],
+    position: NDArray[np.int32],
+    distinct: NDArray[np.int64],
+    inverse: NDArray[np.int64],
+) -> int:
+    count = 0
+    for index in range(len(rows)):
+        row = rows[index]
+        if last_batch[row] != batch:
+            last_batch[row] = batch
+            position[row] = count
+            distinct[count] = row
+            count += 1
+        inverse[index] = position[row]
+    return count

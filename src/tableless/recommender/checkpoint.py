@@ -1,0 +1,109 @@
+"""A trained model as a directory: `config.json`, `model.safetensors`, `metrics.jsonl`, and what resuming needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..embedding.side_features import SideFeatures
+from ..embedding.storage import build_scheme, describe_scheme, save_tensors, write_model, write_text
+from .models import BACKBONES, MLP, Recommender
+from .training import EpochReport
+
+_METRICS, _STATE = "metrics.jsonl", "resume.safetensors"
+
+
+def describe_recommender(model: Recommender) -> dict[str, Any]:
+    """A recommender without its weights, as plain values."""
+    name = next(name for name, kind in BACKBONES.items() if kind is type(model))
+    description = {
+        "backbone": name,
+        "users": describe_scheme(model.users),
+        "items": describe_scheme(model.items),
+        "seed": model.seed,
+    }
+    if isinstance(model, MLP) and model.item_features is not None:
+        description["item_features"] = model.item_features.config
+    return description
+
+
+def build_recommender(description: Mapping[str, Any]) -> Recommender:
+    """The recommender that was described, with its starting weights."""
+    if description["backbone"] not in BACKBONES:
+        raise ValueError(f"no backbone is called {description['backbone']!r}; known are {', '.join(BACKBONES)}")
+    schemes = {"users": build_scheme(description["users"]), "items": build_scheme(description["items"])}
+    if "item_features" in description:
+        return MLP(**schemes, item_features=SideFeatures(**description["item_features"]), seed=description["seed"])
+    return BACKBONES[description["backbone"]](**schemes, seed=description["seed"])
+
+
+def load_run(directory: str | os.PathLike[str]) -> tuple[Recommender, dict[str, Any]]:
+    """The model of a run directory, ready to score, and everything its config says."""
+    folder = Path(directory)
+    if not (folder / "config.json").exists():
+        raise FileNotFoundError(f"{folder} holds no trained model (there is no config.json); `tableless train` makes one")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    model = build_recommender(config["model"])
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model.eval(), config
+
+
+class RunDirectory:
+    """The journal of a training run. Every file appears whole or not at all."""
+
+    def __init__(self, directory: str | os.PathLike[str], config: Mapping[str, Any], *, resume: bool) -> None:
+        self.directory = Path(directory)
+        self.config = dict(config)
+        self._resume = resume
+        occupied = (self.directory / "config.json").exists()
+        if occupied and not resume:
+            raise FileExistsError(f"{self.directory} holds a run already; give another --out, or --resume to go on with it")
+        if occupied:
+            self._refuse_another_run()
+
+    def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
+        """The epochs that were finished and the state after them."""
+        state = self.directory / _STATE
+        if not self._resume or not state.exists():
+            return [], {}
+        tensors = load_file(state)
+        done = int(tensors.pop("epochs").item())
+        lines = (self.directory / _METRICS).read_text(encoding="utf-8").splitlines()
+        return [EpochReport(**json.loads(line)) for line in lines[:done]], tensors
+
+    def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Add an epoch. The state that says how many epochs count is written last."""
+        from torch import tensor
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        metrics = self.directory / _METRICS
+        earlier = metrics.read_text(encoding="utf-8").splitlines()[: report.epoch] if report.epoch else []
+        write_text(metrics, "\n".join([*earlier, json.dumps(asdict(report))]) + "\n")
+        if report.is_best or not (self.directory / "model.safetensors").exists():
+            write_model(self.directory, self.config, model)
+        save_tensors({**state, "epochs": tensor(report.epoch + 1)}, self.directory / _STATE)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Keep what was measured at the end."""
+        write_text(self.directory / "results.json", json.dumps(results, indent=2) + "\n")
+
+    def _refuse_another_run(self) -> None:
+        """Resuming with other settings would silently mix two experiments; more epochs are the exception."""
+        found = json.loads((self.directory / "config.json").read_text(encoding="utf-8"))
+        for key in found.keys() | self.config.keys():
+            ours, theirs = _without_epochs(self.config.get(key)), _without_epochs(found.get(key))
+            if ours != theirs and key != "versions":
+                raise ValueError(
+                    f"{self.directory} was started with another {key} ({theirs} instead of {ours}); give another --out"
+                )
+
+
+def _without_epochs(value: Any) -> Any:
+    return {key: item for key, item in value.items() if key != "epochs"} if isinstance(value, dict) else value

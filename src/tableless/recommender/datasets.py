@@ -1,0 +1,218 @@
+"""Known datasets and where they are found, and `load_interactions`: a name or a path → Interactions."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tableless.recommender.interactions import DataError, Interactions, Report, keep_core, staged
+from tableless.recommender.world import World
+
+if TYPE_CHECKING:
+    from tableless.recommender.reading import Columns
+
+_FEW_ACTIONS = 1 << 22  # kept in memory, if nobody asked for them to be kept on disk
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """What a dataset is called on disk, and where it comes from."""
+
+    files: tuple[str, ...]  # paths below the data folder, the first that exists is taken; * for several files
+    page: str  # where a person finds it
+    url: str | None = None  # where we do; None: only after a login, or a click on a licence
+    md5: str | None = None  # as published by its authors
+
+
+def _movielens(size: str, file: str, md5: str) -> KnownDataset:
+    page = f"https://grouplens.org/datasets/movielens/{size}/"
+    url = f"https://files.grouplens.org/datasets/movielens/ml-{size}.zip"
+    return KnownDataset((f"ml-{size}.parquet", file), page, url, md5)
+
+
+DATASETS: Mapping[str, KnownDataset] = MappingProxyType(
+    {
+        "movielens-100k": _movielens("100k", "ml-100k/u.data", "0e33842e24a9c977be4e0107933c0723"),
+        "movielens-1m": _movielens("1m", "ml-1m/ratings.dat", "c4d9eecfca2ab87c1945afe126590906"),
+        "movielens-10m": _movielens("10m", "ml-10M100K/ratings.dat", "ce571fd55effeba0271552578f2648bd"),
+        "movielens-20m": _movielens("20m", "ml-20m/ratings.csv", "cd245b17a1ae2cc31bb14903e1204af3"),
+        "movielens-25m": _movielens("25m", "ml-25m/ratings.csv", "6b51fb2759a8657d3bfcbfc42b592ada"),
+        "movielens-32m": _movielens("32m", "ml-32m/ratings.csv", "d472be332d4daa821edc399621853b57"),
+        "amazon-books": KnownDataset(
+            ("Books_5.parquet", "Books_5.csv", "Books_5.json", "Books_5.json.gz"),
+            "https://nijianmo.github.io/amazon/",
+            "https://mcauleylab.ucsd.edu/public_datasets/data/amazon_v2/categoryFilesSmall/Books_5.json.gz",
+        ),
+        "amazon-instant-video": KnownDataset(
+            ("amazon-instant-video-2014.parquet", "ratings_Amazon_Instant_Video.csv"),
+            "https://jmcauley.ucsd.edu/data/amazon/",
+            "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles/ratings_Amazon_Instant_Video.csv",
+        ),
+        "movietweetings": KnownDataset(
+            ("movietweetings-142k.parquet", "movietweetings.parquet", "MovieTweetings/latest/ratings.dat"),
+            "https://github.com/sidooms/MovieTweetings",
+            "https://raw.githubusercontent.com/sidooms/MovieTweetings/master/latest/ratings.dat",
+        ),
+        "bookcrossing": KnownDataset(
+            ("bookcrossing.parquet", "BX-Book-Ratings.csv"), "http://www2.informatik.uni-freiburg.de/~cziegler/BX/"
+        ),
+        "globo": KnownDataset(
+            ("globo.parquet", "clicks/clicks_hour_*.csv"),
+            "https://www.kaggle.com/datasets/gspmoreira/news-portal-user-interactions-by-globocom",
+        ),
+    }
+)
+
+
+def load_interactions(
+    data: str | Path,
+    *,
+    data_dir: Path | str | None = None,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    core: int = 0,
+    cache_dir: Path | str | None = None,
+    report: Report | None = None,
+) -> Interactions:
+    """Interactions of a file, a directory of parquet files, a known dataset or the synthetic world.
+
+    A known name is looked for in `data_dir`, else in $TABLELESS_DATA, else in ~/.cache/tableless/data, and downloaded
+    into there if it can be. Columns that are not named are guessed (see `guess_columns`), and `report` is told which.
+    With a `cache_dir` the prepared arrays are kept there, and used again while the files and the options are the same.
+    """
+    world = World.parse(str(data))
+    if world is not None:
+        return keep_core(world.interactions(), core)
+    from tableless.recommender.reading import guess_columns
+
+    files = find_data(data, data_dir=data_dir, report=report)
+    columns = guess_columns(files[0], user_col=user_col, item_col=item_col, time_col=time_col)
+    if report is not None:
+        report(f"{files[0]}: {columns}", None, None)
+    if cache_dir is not None:
+        return _prepared(files, columns, core=core, cache=Path(cache_dir), report=report)
+    # The arrays stay readable after their files are gone, for as long as they are mapped.
+    with tempfile.TemporaryDirectory(prefix="tableless-", ignore_cleanup_errors=True) as temporary:
+        prepared = _prepared(files, columns, core=core, cache=Path(temporary), report=report)
+        return prepared.in_memory() if prepared.num_actions <= _FEW_ACTIONS else prepared
+
+
+def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
+    """The files that a path or a known name stands for; a known dataset that is missing is downloaded."""
+    from tableless.recommender.reading import find_files
+
+    data = str(data)
+    known = DATASETS.get(data.lower())
+    if known is None:
+        if not Path(data).exists():
+            raise DataError(
+                f"{data!r} is neither a file, nor a directory, nor one of the known names: world, {', '.join(DATASETS)}"
+            )
+        return find_files(Path(data))
+    folder = Path(data_dir or os.environ.get("TABLELESS_DATA") or Path.home() / ".cache" / "tableless" / "data")
+    if not _found(known, folder):
+        _download_or_explain(data.lower(), known, folder=folder, report=report)
+    return _found(known, folder)
+
+
+def _found(known: KnownDataset, folder: Path) -> list[Path]:
+    return next((files for pattern in known.files if (files := sorted(folder.glob(pattern)))), [])
+
+
+def _prepared(
+    files: Sequence[Path], columns: Columns, *, core: int, cache: Path, report: Report | None
+) -> Interactions:
+    from tableless.recommender.preparation import prepare
+
+    directory = cache / f"{files[0].name.partition('.')[0]}-{_fingerprint(files, columns)}"
+    if not directory.exists():
+        with staged(directory) as staging:
+            prepare(files, columns=columns, directory=staging, report=report)
+    if core <= 1:
+        return Interactions.load(directory)
+    core_directory = cache / f"{directory.name}-core-{core}"
+    if not core_directory.exists():
+        with staged(core_directory) as staging:
+            keep_core(Interactions.load(directory), core, directory=staging)
+    return Interactions.load(core_directory)
+
+
+def _fingerprint(files: Sequence[Path], columns: Columns) -> str:
+    sources = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    text = json.dumps([1, sources, columns.user, columns.item, columns.time])  # 1: change it with what `prepare` writes
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _download_or_explain(name: str, known: KnownDataset, *, folder: Path, report: Report | None) -> None:
+    if known.url is None:
+        reason = "can only be downloaded by hand"
+    else:
+        try:
+            _download(known, known.url, folder=folder, report=report)
+            if _found(known, folder):
+                return
+            reason = f"was downloaded, but {known.url} holds no {known.files[-1]}"
+        except (OSError, http.client.HTTPException, zipfile.BadZipFile, DataError) as error:
+            reason = f"could not be downloaded ({error})"
+    raise DataError(
+        f"{name} is not in {folder} and {reason}; get {known.url or 'it'} (see {known.page}), unpacked if need be, so "
+        f"that {folder / known.files[-1]} exists, or name the folder that has it by --data-dir or $TABLELESS_DATA"
+    )
+
+
+def _download(known: KnownDataset, url: str, *, folder: Path, report: Report | None) -> None:
+    """Everything is fetched, checked and unpacked aside, and only then moved to its place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", suffix=".partial", dir=folder) as temporary:
+        fetched = Path(temporary) / "fetched"
+        md5 = _fetch(url, fetched, report=report)
+        if known.md5 is not None and md5 != known.md5:
+            raise DataError(f"{url} has the MD5 {md5} instead of {known.md5}")
+        unpacked = Path(temporary) / "unpacked"
+        if url.endswith(".zip"):
+            _unpack(fetched, unpacked)
+        else:
+            fetched.rename(_with_parent(unpacked / known.files[-1]))
+        for file in sorted(path for path in unpacked.rglob("*") if path.is_file()):
+            file.replace(_with_parent(folder / file.relative_to(unpacked)))
+
+
+def _fetch(url: str, target: Path, *, report: Report | None) -> str:
+    """Saves a URL, and returns its MD5."""
+    digest, done = hashlib.md5(usedforsecurity=False), 0
+    with urllib.request.urlopen(url, timeout=30) as response, target.open("wb") as file:
+        length = response.headers.get("Content-Length")
+        total = int(length) if length else None
+        while block := response.read(1 << 20):
+            file.write(block)
+            digest.update(block)
+            done += len(block)
+            if report is not None:
+                report(f"downloading {url}", done, total)
+    if total is not None and done != total:
+        raise DataError(f"{url} ended after {done} of {total} bytes")
+    return digest.hexdigest()
+
+
+def _unpack(archive: Path, directory: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        for name in opened.namelist():
+            if not (directory / name).resolve().is_relative_to(directory.resolve()):
+                raise DataError(f"the archive holds {name!r}, which lies outside of it")
+        opened.extractall(directory)
+
+
+def _with_parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

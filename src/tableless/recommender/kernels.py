@@ -1,0 +1,49 @@
+"""The compiled loops behind training. Importing this module imports numba, so do it where a kernel is called."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from ..embedding import kernels as _  # noqa: F401 - it asks numba for the widest vectors before anything is compiled
+
+Floats = NDArray[np.float32]
+Positions = NDArray[np.int64]
+
+
+# fastmath lets the sum be taken in vector lanes; order of addition is all that changes.
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def pair_products(users: Floats, items: Floats, user: Positions, item: Positions, out: Floats) -> None:
+    """Fill `out` [batch, n] with the inner products of users[user[b]] and items[item[b, j]]."""
+    dim = users.shape[1]
+    for b in range(len(user)):
+        left = users[user[b]]
+        for j in range(item.shape[1]):
+            right = items[item[b, j]]
+            total = np.float32(0)
+            for k in range(dim):
+                total += left[k] * right[k]
+            out[b, j] = total
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def pair_gradients(
+    gradient: Floats,
+    users: Floats,
+    items: Floats,
+    user: Positions,
+    item: Positions,
+    of_users: Floats,
+    of_items: Floats,
+) -> None:
+    """Add to `of_users` and `of_items` what `gradient` [batch, n] of the products makes of them."""
+    dim = users.shape[1]
+    for b in range(len(user)):
+        left, of_left = users[user[b]], of_users[user[b]]
+        for j in range(item.shape[1]):
+            right, of_right = items[item[b, j]], of_items[item[b, j]]
+            slope = gradient[b, j]
+            for k in range(dim):
+                of_left[k] += slope * right[k]
+                of_right[k] += slope * left[k]

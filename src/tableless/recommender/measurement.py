@@ -1,0 +1,79 @@
+"""Measuring a run again: on its own data, on other data, or against negatives that came with the data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..embedding.ids import to_ids
+from .answers import TrainedRun
+from .evaluation import CUTOFF, given_negatives, model_scores
+from .interactions import Interactions, Split
+from .runs import DataConfig, load_split, measure, popularity_and_best
+
+
+def measure_run(
+    run: TrainedRun, *, data: str | None = None, data_dir: Path | None = None, negatives: Path | None = None
+) -> dict[str, Any]:
+    """The results of a trained run on the data it was trained on, or on `data` split in the same way."""
+    recorded = DataConfig(**run.config["data"])
+    config = replace(recorded, data=data or recorded.data, data_dir=str(data_dir) if data_dir else recorded.data_dir)
+    split = load_split(config)
+    _require_same_rows(run, split.train)
+    if negatives is not None:
+        return _measure_given(run, split, negatives)
+    return measure(run.model, split) | popularity_and_best(config, split)
+
+
+def _require_same_rows(run: TrainedRun, interactions: Interactions) -> None:
+    """A closed scheme's rows mean the users and items of its own training data and no others."""
+    if run.model.answers_new_ids:
+        return
+    if not np.array_equal(run.items["id"].to_numpy(), interactions.item_ids):
+        raise ValueError(
+            "this run has a table with a row for each item of its own training data, and these are other items; "
+            "only a scheme that is open to new ids, such as dhe, can be measured on other data"
+        )
+
+
+def _measure_given(run: TrainedRun, split: Split, path: Path) -> dict[str, Any]:
+    users, items, others = _read_negatives(run, split.train, path)
+    outcome = given_negatives(model_scores(run.model, split.train), users, items, others)
+    hit = outcome.position < CUTOFF
+    return {
+        "auc": float(outcome.auc.mean()),
+        "hr@10": float(hit.mean()),
+        "ndcg@10": float((hit / np.log2(outcome.position + 2)).mean()),
+        "evaluated": len(users),
+        "held_out": len(users),
+    }
+
+
+def _read_negatives(
+    run: TrainedRun, interactions: Interactions, path: Path
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
+    users, items, negatives = [], [], []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        pair, *others = line.rstrip().split("\t")
+        match = re.fullmatch(r"\(\s*(.+?)\s*,\s*(.+?)\s*\)", pair)
+        if match is None or not others:
+            raise ValueError(f"{path}, line {number}: expected (user,item), then negatives, separated by tabs")
+        users.append(_row(run, "user", match[1], interactions.user_ids, path, number))
+        items.append(_row(run, "item", match[2], interactions.item_ids, path, number))
+        rows = [_row(run, "item", other, interactions.item_ids, path, number) for other in others]
+        negatives.append(np.array(rows, np.int32))
+    if not users:
+        raise ValueError(f"{path} is empty")
+    return np.array(users, np.int32), np.array(items, np.int32), negatives
+
+
+def _row(run: TrainedRun, side: Any, text: str, ids: np.ndarray[Any, Any], path: Path, line: int) -> int:
+    wanted = int(to_ids(run.parse(side, text)))
+    found = np.flatnonzero(ids == wanted)
+    if not len(found):
+        raise ValueError(f"{path}, line {line}: {side} {text} is not in the interactions")
+    return int(found[0])

@@ -1,0 +1,77 @@
+"""Sampling what the user did not choose: compiled loops over each user's own, sorted items."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+
+@numba.njit(cache=True, nogil=True)
+def sort_within_users(starts: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+    """Sort each user's items in place, so that membership is a binary search."""
+    for user in range(len(starts) - 1):
+        items[starts[user] : starts[user + 1]].sort()
+
+
+@numba.njit(cache=True, nogil=True)
+def sample_negatives(
+    users: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    items: NDArray[np.int32],
+    num_items: int,
+    seed: int,
+    out: NDArray[np.int32],
+) -> None:
+    """Fill `out` [len(users), n] with items drawn uniformly from those that are not among the user's `items`.
+
+    `items[starts[u]:starts[u + 1]]` are the user's, sorted. Where a user has chosen everything there is no negative:
+    the place gets -1. Each row's draws depend on `seed` and its position alone, not on how the rows are cut in batches.
+    """
+    for row in range(len(users)):
+        first, last = starts[users[row]], starts[users[row] + 1]
+        exhausted = _num_distinct(items, first, last) >= num_items if last - first >= num_items else False
+        state = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
+        for place in range(out.shape[1]):
+            out[row, place] = -1
+            while not exhausted:
+                state += np.uint64(0x9E3779B97F4A7C15)
+                candidate = np.int32(_below(_mix(state), num_items))
+                if not _contains(items, first, last, candidate):
+                    out[row, place] = candidate
+                    break
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _mix(state: np.uint64) -> np.uint64:
+    """The output function of SplitMix64."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _below(random: np.uint64, bound: int) -> int:
+    """A number in [0, bound) from the upper 32 random bits; its bias is below bound / 2^32."""
+    return np.int64(((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _contains(items: NDArray[np.int32], first: int, last: int, wanted: np.int32) -> bool:
+    end = last
+    while first < last:
+        middle = (first + last) >> 1
+        if items[middle] < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first < end and items[first] == wanted
+
+
+@numba.njit(cache=True, nogil=True)
+def _num_distinct(items: NDArray[np.int32], first: int, last: int) -> int:
+    count = 0
+    for position in range(first, last):
+        if position == first or items[position] != items[position - 1]:
+            count += 1
+    return count

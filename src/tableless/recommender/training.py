@@ -1,0 +1,224 @@
+"""Training: one loop, from the first batch to the best model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from queue import Queue
+from threading import Thread
+from typing import Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .batches import Batches
+from .distributed import Processes, agree_to_stop, average_buffers
+from .evaluation import evaluate, model_scores, scheme_inputs
+from .interactions import Split
+from .models import Recommender
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train; the defaults are the paper's where it says (Adam, 1e-3), with our reason where it does not."""
+
+    epochs: int = 30
+    batch_size: int = 2048  # actions; large enough for matrix products, small enough for 500 steps an epoch on ML-1M
+    num_negatives: int = 4  # as in NCF
+    learning_rate: float = 1e-3
+    patience: int = 3  # epochs without a better validation AUC before it stops
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What is known after an epoch."""
+
+    epoch: int
+    loss: float
+    validation_auc: float
+    seconds: float  # of training, without the validation
+    examples_per_second: float
+    is_best: bool
+
+
+class Journal(Protocol):
+    """Where training leaves what must survive it (recommender/checkpoint.py has the one that writes a directory)."""
+
+    def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
+        """The epochs done so far and the state after the last of them; empty if there is nothing to resume."""
+
+    def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Keep the report, the state to resume from and, if it is the best so far, the model."""
+
+
+def train(
+    model: Recommender,
+    split: Split,
+    config: TrainConfig,
+    *,
+    journal: Journal | None = None,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+    on_batch: Callable[[int, int, int, float], None] | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+) -> list[EpochReport]:
+    """Train in place and leave the weights of the best epoch in the model.
+
+    Binary cross-entropy on each action and its sampled negatives; after each epoch the AUC on the validation actions
+    decides which weights are kept and when to stop. Ctrl-C stops after the batch at hand and keeps the best so far.
+    `on_batch(epoch, batch, batches, loss)` and `on_epoch(report)` are for showing progress.
+    """
+    device = next(model.parameters()).device
+    user_inputs = scheme_inputs(model.users, split.train.user_ids).to(device)
+    item_inputs = scheme_inputs(model.items, split.train.item_ids).to(device)
+    batches = Batches(
+        split.train,
+        batch_size=config.batch_size,
+        num_negatives=config.num_negatives,
+        num_items=split.num_known_items,
+        seed=config.seed,
+        rank=processes.rank,
+        world_size=processes.world_size,
+    )
+    step: nn.Module = _Loss(model)
+    if processes.world_size > 1:
+        # Buffers are averaged after the epoch; broadcasting those of rank 0 before each batch would lose the others'.
+        step = DistributedDataParallel(step, broadcast_buffers=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    reports, state = journal.resume() if journal else ([], {})
+    best = {key: value.clone() for key, value in model.state_dict().items()}
+    if reports:
+        _restore(state, model, optimizer, best)
+    interrupted = False
+    for epoch in range(len(reports), config.epochs):
+        if _is_over(reports, config.patience):
+            break
+        model.train()
+        start, total = time.perf_counter(), torch.zeros((), device=device)
+        try:
+            for index, batch in enumerate(_prefetch(batches.epoch(epoch))):
+                optimizer.zero_grad()
+                loss = step(
+                    user_inputs[batch.users.to(device)],
+                    item_inputs[batch.items.to(device)],
+                    batch.user.to(device),
+                    batch.item.to(device),
+                    None if batch.weight is None else batch.weight.to(device),
+                )
+                loss.backward()
+                optimizer.step()
+                total += loss.detach()
+                if on_batch:
+                    on_batch(epoch, index + 1, len(batches), float(loss.detach()))
+        except KeyboardInterrupt:
+            interrupted = True
+        if agree_to_stop(interrupted, processes):
+            break  # an epoch cut short is not counted: resuming repeats it and ends where an undisturbed run would
+        seconds = time.perf_counter() - start
+        average_buffers(model, processes)
+        auc = evaluate(
+            model_scores(model, split.train),
+            split,
+            on="validation",
+            max_pairs=model.pairs_per_second,
+            answers_new_ids=model.answers_new_ids,
+        ).auc
+        report = EpochReport(
+            epoch=epoch,
+            loss=float(total) / len(batches),
+            validation_auc=auc,
+            seconds=seconds,
+            examples_per_second=split.train.num_actions * (1 + config.num_negatives) / seconds,
+            is_best=auc > max((earlier.validation_auc for earlier in reports), default=0.0),
+        )
+        reports.append(report)
+        if report.is_best:
+            best = {key: value.clone() for key, value in model.state_dict().items()}
+        if journal:
+            journal.record(report, best, _snapshot(model, optimizer, best))
+        if on_epoch:
+            on_epoch(report)
+    model.load_state_dict(best)
+    return reports
+
+
+class _Loss(nn.Module):
+    """The loss of a batch, as a module of its own so that DistributedDataParallel can wrap it."""
+
+    def __init__(self, model: Recommender) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor, weight: Tensor | None) -> Tensor:
+        scores = self.model.score_distinct(users, items, user, item)  # [batch, 1 + num_negatives]
+        chosen = torch.zeros_like(scores)
+        chosen[:, 0] = 1
+        return F.binary_cross_entropy_with_logits(scores, chosen, weight)
+
+
+def _is_over(reports: list[EpochReport], patience: int) -> bool:
+    best = next((index for index in reversed(range(len(reports))) if reports[index].is_best), 0)
+    return len(reports) - 1 - best >= patience
+
+
+def _snapshot(
+    model: nn.Module, optimizer: torch.optim.Optimizer, best: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Everything the next epoch depends on. Random draws are not in it: they depend on seed and epoch alone."""
+    tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"best.{key}": value for key, value in best.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": value for key, value in state.items()}
+    return tensors
+
+
+def _restore(
+    state: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]
+) -> None:
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+    for key, value in state.items():
+        part, _, name = key.partition(".")
+        parts[part][name] = value
+    model.load_state_dict(parts["model"])
+    best.update(parts["best"])
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, value in parts["optimizer"].items():
+        index, _, key = name.partition(".")
+        moments.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+
+
+Item = TypeVar("Item")
+
+
+def _prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
+    """Prepare the next few in another thread; sampling negatives runs outside Python's lock."""
+    queue: Queue[Item | None | BaseException] = Queue(depth)
+    abandoned = False
+
+    def fill() -> None:
+        try:
+            for item in items:
+                if abandoned:
+                    return
+                queue.put(item)
+            queue.put(None)
+        except BaseException as error:
+            queue.put(error)
+
+    worker = Thread(target=fill, daemon=True)
+    worker.start()
+    try:
+        while (item := queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        abandoned = True
+        while worker.is_alive():  # it may be waiting for room
+            while not queue.empty():
+                queue.get_nowait()
+            worker.join(0.01)

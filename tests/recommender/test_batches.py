@@ -1,0 +1,86 @@
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tableless.recommender.batches import Batches
+from tests.recommender.tiny import interactions_of, small_split
+
+
+def flatten(batches, epoch):
+    """Every example of an epoch as (user row, chosen item, negatives)."""
+    examples = []
+    for batch in batches.epoch(epoch):
+        users, items = batch.users[batch.user], batch.items[batch.item]
+        examples += [(int(user), int(own[0]), tuple(own[1:].tolist())) for user, own in zip(users, items, strict=True)]
+    return examples
+
+
+def make(interactions, **changes):
+    settings = {"batch_size": 64, "num_negatives": 4, "num_items": interactions.num_items, "seed": 0}
+    return Batches(interactions, **(settings | changes))
+
+
+def test_an_epoch_has_every_action_once_and_no_negative_the_user_chose():
+    train = small_split().train
+    examples = flatten(make(train), 0)
+    rows = train.user_rows()
+    assert sorted((user, item) for user, item, _ in examples) == sorted(zip(rows.tolist(), train.items.tolist()))
+    chosen = set(zip(rows.tolist(), train.items.tolist(), strict=True))
+    assert not any((user, negative) in chosen for user, _, negatives in examples for negative in negatives)
+
+
+def test_order_and_negatives_change_with_the_epoch_and_the_seed_and_nothing_else():
+    train = small_split().train
+    first = flatten(make(train), 0)
+    assert flatten(make(train), 0) == first
+    assert flatten(make(train), 1) != first
+    assert flatten(make(train, seed=1), 0) != first
+    used = make(train)
+    flatten(used, 0)
+    assert flatten(used, 1) == flatten(make(train), 1), "an epoch does not depend on the epochs before it"
+
+
+def test_distinct_ids_are_distinct():
+    for batch in make(small_split().train).epoch(0):
+        assert len(batch.users.unique()) == len(batch.users)
+        assert len(batch.items.unique()) == len(batch.items)
+
+
+def test_ranks_share_the_batches_of_a_single_process():
+    train = small_split().train
+    alone = flatten(make(train), 3)
+    shares = [flatten(make(train, rank=rank, world_size=2), 3) for rank in range(2)]
+    assert sorted(shares[0] + shares[1]) == sorted(alone)
+
+
+def test_negatives_are_uniform_over_what_the_user_did_not_choose():
+    train = interactions_of([1, 3, 3, 5] * 50, num_items=8)
+    counts = np.zeros(8)
+    for epoch in range(20):
+        for _, _, negatives in flatten(make(train), epoch):
+            np.add.at(counts, list(negatives), 1)
+    assert (counts[[1, 3, 5]] == 0).all()
+    others = counts[[0, 2, 4, 6, 7]]
+    assert abs(others / others.sum() - 0.2).max() < 0.01
+
+
+def test_a_user_who_chose_everything_has_weight_zero_where_a_negative_would_be():
+    train = interactions_of([0, 1, 2, 1], [2], num_items=3)
+    (batch,) = make(train).epoch(0)
+    users = batch.users[batch.user]
+    assert batch.weight is not None
+    assert torch.equal(batch.weight[:, 0], torch.ones(5))
+    assert (batch.weight[users == 0, 1:] == 0).all()
+    assert (batch.weight[users == 1] == 1).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=1, max_size=5), st.integers(0, 2**31))
+def test_no_negative_is_ever_a_positive(picks, seed):
+    train = interactions_of(*picks, num_items=10)
+    for batch in make(train, seed=seed).epoch(0):
+        users, items = batch.users[batch.user], batch.items[batch.item]
+        weight = torch.ones_like(items) if batch.weight is None else batch.weight
+        for user, own, counted in zip(users.tolist(), items.tolist(), weight.tolist(), strict=True):
+            assert all(n not in picks[user] for n, w in zip(own[1:], counted[1:], strict=True) if w)

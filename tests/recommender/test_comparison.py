@@ -1,0 +1,77 @@
+import io
+import json
+
+import pytest
+
+from tableless.recommender import comparison
+from tableless.recommender.comparison import Plan, compare, render_table, save_picture, summarise
+from tableless.recommender.runs import DataConfig
+from tableless.recommender.training import TrainConfig
+from tests.recommender.tiny import small_split
+
+DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
+FAST = TrainConfig(epochs=1, batch_size=512)
+
+
+def line(scheme, budget, auc, backbone="gmf", seed=0):
+    results = {
+        "auc": auc, "validation_auc": auc, "hr@10": 0.1, "ndcg@10": 0.05, "seconds": 3.0, "popularity_auc": 0.8,
+        "embedding_parameters": 1000, "unanswered": 0,
+    }  # fmt: skip
+    model = {"scheme": scheme, "budget": budget, "backbone": backbone}
+    return {"data": {}, "model": model, "train": {"seed": seed}, "results": results}
+
+
+def test_each_run_adds_a_line_and_finished_ones_are_not_repeated(tmp_path, monkeypatch):
+    out = tmp_path / "new" / "results.jsonl"
+    plan = Plan(schemes=["full", "low-rank"], budgets=["1/2", "1/4"], backbones=["gmf"], seeds=2)
+    lines = compare(plan, DATA, FAST, small_split(), out=out)
+    assert len(lines) == len(out.read_text().splitlines()) == 2 * (1 + 2)
+    monkeypatch.setattr(comparison, "run", None)  # would fail if anything were run again
+    assert compare(plan, DATA, FAST, small_split(), out=out) == lines
+
+
+def test_a_line_cut_short_by_a_crash_is_done_again(tmp_path):
+    out = tmp_path / "results.jsonl"
+    plan = Plan(schemes=["full"], budgets=[], backbones=["gmf"], seeds=1)
+    compare(plan, DATA, FAST, small_split(), out=out)
+    out.write_text(out.read_text()[:-20] + "\n")
+    assert "results" in compare(plan, DATA, FAST, small_split(), out=out)[0]
+
+
+def test_a_budget_too_small_for_a_scheme_is_a_result_too(tmp_path):
+    plan = Plan(schemes=["dhe", "full"], budgets=["1/64"], backbones=["gmf"], seeds=1)
+    lines = compare(plan, DATA, FAST, small_split(), out=tmp_path / "results.jsonl")
+    assert "too small" in lines[0]["error"]
+    rows = summarise(lines)
+    assert [row["auc"] is None for row in rows if row["scheme"] == "dhe"] == [True]
+    assert render_table(rows).row_count == 2
+
+
+def test_the_summary_has_mean_spread_and_the_share_of_the_gap_to_the_full_table():
+    lines = [line("full", "1/1", 0.9), line("dhe", "1/4", 0.87), line("dhe", "1/4", 0.89, seed=1)]
+    rows = {row["scheme"]: row for row in summarise(lines)}
+    assert rows["dhe"]["auc"] == pytest.approx(0.88)
+    assert rows["dhe"]["auc_sd"] == pytest.approx(0.01414, abs=1e-5)
+    assert rows["dhe"]["gap_closed"] == pytest.approx(0.8)
+    assert rows["full"]["gap_closed"] == pytest.approx(1.0)
+
+
+def test_rows_are_ranked_within_a_size():
+    lines = [line("bloom", "1/4", 0.7), line("dhe", "1/4", 0.8), line("full", "1/1", 0.9), line("dhe", "1/2", 0.85)]
+    order = [(row["scheme"], row["budget"]) for row in summarise(lines)]
+    assert order == [("full", "1/1"), ("dhe", "1/2"), ("dhe", "1/4"), ("bloom", "1/4")]
+
+
+def test_the_table_fits_a_terminal_and_the_picture_is_a_png(tmp_path):
+    from rich.console import Console
+
+    lines = [line(scheme, size, 0.8 + 0.01 * n, backbone, seed) for n, scheme in enumerate(["dhe", "hash-embedding"])
+             for size in ("1/2", "1/4") for backbone in ("gmf", "mlp") for seed in (0, 1)]  # fmt: skip
+    rows = summarise([*lines, line("full", "1/1", 0.9), line("full", "1/1", 0.91, "mlp")])
+    console = Console(width=80, file=io.StringIO())
+    console.print(render_table(rows))
+    assert "…" not in console.file.getvalue()
+    save_picture(rows, tmp_path / "new" / "picture.png")
+    assert (tmp_path / "new" / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert json.dumps(rows)

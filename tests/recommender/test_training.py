@@ -1,0 +1,183 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tableless.recommender.checkpoint import RunDirectory, load_run
+from tableless.recommender.evaluation import evaluate, model_scores, popularity_scores
+from tableless.recommender.interactions import split_leave_one_out
+from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.training import TrainConfig, train
+from tests.recommender.tiny import interactions_of, small_split
+
+DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
+FAST = TrainConfig(epochs=3, batch_size=256, learning_rate=1e-2, patience=10)
+
+
+def test_it_finds_what_is_certain_to_be_found():
+    """Two camps: each user picks only items of their own camp. The held-out item must beat the other camp's."""
+    rng = np.random.default_rng(0)
+    picks = [(rng.permutation(20)[:12] + 20 * (user % 2)).tolist() for user in range(60)]
+    split = split_leave_one_out(interactions_of(*picks, num_items=40))
+    model = build_model(ModelConfig(scheme="full", embedding_dim=8), split, seed=0)
+    before = evaluate(model_scores(model, split.train), split).auc
+    train(model, split, TrainConfig(epochs=20, batch_size=64, learning_rate=3e-2))
+    assert before < 0.65
+    assert evaluate(model_scores(model, split.train), split).auc > 0.8  # all 20 of the other camp, half of the 8 left of the own: .857
+
+
+@pytest.mark.parametrize("backbone", ["gmf", "mlp"])
+@pytest.mark.parametrize(
+    "scheme", ["dhe", "full", "hashing-trick", "bloom", "hash-embedding", "hybrid", "compositional", "low-rank"]
+)
+def test_every_scheme_and_backbone_trains_end_to_end(scheme, backbone):
+    config = ModelConfig(
+        scheme=scheme, budget="1/2", backbone=backbone, options={"num_hashes": 32} if scheme == "dhe" else {}
+    )
+    model, results = run(DATA, config, replace(FAST, epochs=2), small_split())
+    assert 0 < results["auc"] < 1
+    assert results["epochs"] == 2
+    assert results["popularity_auc"] < results["best_possible_auc"]
+    assert results["embedding_parameters"] <= (200 + 120) * 32
+    assert results["num_parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_training_beats_popularity_on_the_world():
+    split = load_split(DataConfig(data="world:users=600,items=300,actions=40000"))
+    model = build_model(ModelConfig(scheme="full"), split, seed=0)
+    train(model, split, TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3))
+    floor = evaluate(popularity_scores(split.train), split).auc
+    assert evaluate(model_scores(model, split.train), split).auc > floor + 0.03
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others():
+    states = []
+    for seed in (0, 0, 1):
+        model = build_model(ModelConfig(scheme="full"), small_split(), seed=seed)
+        train(model, small_split(), replace(FAST, epochs=1, seed=seed))
+        states.append(model.state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert not torch.equal(states[0]["users.table"], states[2]["users.table"])
+
+
+def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
+    model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
+    reports = train(model, small_split(), TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2))
+    best = max(reports, key=lambda report: report.validation_auc)
+    assert len(reports) == best.epoch + 1 + 2 < 60
+    validation = evaluate(model_scores(model, small_split().train), small_split(), on="validation").auc
+    assert validation == pytest.approx(best.validation_auc)
+
+
+@pytest.mark.parametrize("scheme", ["full", "dhe"])
+def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
+    config = ModelConfig(scheme=scheme, budget="1/2", options={"num_hashes": 32} if scheme == "dhe" else {})
+    run(DATA, config, replace(FAST, epochs=4), small_split(), out=tmp_path / "whole")
+    run(DATA, config, replace(FAST, epochs=2), small_split(), out=tmp_path / "parts")
+    run(DATA, config, replace(FAST, epochs=4), small_split(), out=tmp_path / "parts", resume=True)
+    whole, parts = (load_file(tmp_path / name / "resume.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[key], parts[key]) for key in whole)
+    lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "parts")]
+    aucs = [[json.loads(line)["validation_auc"] for line in own] for own in lines]
+    assert aucs[0] == aucs[1]
+    assert len(aucs[0]) == 4
+
+
+def test_a_run_directory_can_be_read_back(tmp_path):
+    model, results = run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
+        "users.parquet",
+    }  # fmt: skip
+    again, config = load_run(tmp_path)
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in again.state_dict().items())
+    assert config["data"]["data"] == DATA.data
+    assert json.loads((tmp_path / "results.json").read_text())["auc"] == results["auc"]
+
+
+def test_a_directory_in_use_is_not_overwritten_and_not_mixed_with_another_run(tmp_path):
+    run(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=1), small_split(), out=tmp_path)
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
+    with pytest.raises(ValueError, match="started with another model"):
+        run(DATA, ModelConfig(scheme="low-rank"), FAST, small_split(), out=tmp_path, resume=True)
+
+
+def test_a_run_that_never_finished_an_epoch_can_be_resumed(tmp_path):
+    journal = RunDirectory(tmp_path / "new", {"data": 1}, resume=True)
+    assert journal.resume() == ([], {})
+
+
+def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from tests.recommender.test_training import *\n"
+        "def interrupt(epoch, batch, total, loss):\n"
+        "    if (epoch, batch) == (2, 5): os.kill(os.getpid(), signal.SIGINT)\n"
+        "_, results = run(DATA, ModelConfig(scheme='full'), replace(FAST, epochs=9), small_split(), out=sys.argv[1],"
+        " on_batch=interrupt)\n"
+        "print(results['epochs'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == "2"
+    model, _ = load_run(tmp_path / "run")
+    assert model.num_parameters > 0
+
+
+def test_two_processes_train_the_same_model(tmp_path):
+    """torchrun with two gloo processes: equal weights on both, and a result within noise of one process."""
+    arguments = [
+        "train", "world:users=300,items=150,actions=12000", "--scheme", "dhe", "--budget", "1/1",
+        "--epochs", "4", "--batch-size", "256", "--learning-rate", "0.005", "--json",
+    ]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    results = []
+    for launch, out in (
+        ([sys.executable, "-m", "tableless"], "one"),
+        ([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671", "-m", "tableless"], "two"),
+    ):  # fmt: skip
+        done = subprocess.run(
+            [*launch, *arguments, "--out", str(tmp_path / out)], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    assert abs(results[0]["auc"] - results[1]["auc"]) < 0.03
+    assert results[0]["epochs"] == results[1]["epochs"] == 4
+
+
+def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
+    code = (
+        "import sys, torch\n"
+        "from tests.recommender.test_training import *\n"
+        "from tableless.recommender.distributed import join_processes\n"
+        "torch.set_num_threads(1)\n"
+        "with join_processes() as processes:\n"
+        "    model = build_model(ModelConfig(scheme='dhe', budget='1/1'), small_split(), seed=0)\n"
+        "    train(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
+        "    torch.save({k: v for k, v in model.state_dict().items()}, f'{sys.argv[1]}/{processes.rank}.pt')\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29672",
+         str(script), str(tmp_path)],
+        check=True, capture_output=True, env=os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert any("running_mean" in key for key in first)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_a_user_who_chose_everything_does_not_stop_training():
+    split = split_leave_one_out(interactions_of([0, 1, 2, 3], [0, 1, 2], [3, 1, 0], num_items=4))
+    model = build_model(ModelConfig(scheme="full"), split, seed=0)
+    reports = train(model, split, TrainConfig(epochs=1))
+    assert np.isfinite(reports[0].loss)
