@@ -1,9 +1,13 @@
 import json
 
+import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from tableless import cli
+
+WORLD = "world:users=200,items=120,actions=6000,clusters=4"
 
 
 def run(*arguments):
@@ -41,3 +45,128 @@ def test_every_command_shows_an_example_in_its_help(command):
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"Example: tableless {command}" in result.stdout.replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run directory of an open scheme, and one of a closed one."""
+    folder = tmp_path_factory.mktemp("runs")
+    for scheme in ("dhe", "full"):
+        arguments = ["--budget", "1/1", "--scheme", scheme, "--epochs", "2", "--batch-size", "256"]
+        result = run("train", WORLD, *arguments, "--out", str(folder / scheme), "--json")
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+def last_json(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_train_reports_what_the_issue_asks_for(trained):
+    results = json.loads((trained / "dhe" / "results.json").read_text())
+    expected = {"auc", "validation_auc", "hr@10", "ndcg@10", "num_parameters", "embedding_parameters", "seconds"}
+    assert expected | {"popularity_auc", "best_possible_auc"} <= results.keys()
+
+
+def test_train_for_people_ends_in_a_table(tmp_path):
+    result = run("train", WORLD, "--scheme", "full", "--epochs", "1", "--out", str(tmp_path / "run"))
+    assert "test AUC" in result.stdout
+    assert "best possible" in result.stdout
+    assert f"tableless recommend {tmp_path / 'run'}" in result.stdout
+
+
+def test_evaluate_measures_what_training_measured(trained):
+    for scheme in ("dhe", "full"):
+        before = json.loads((trained / scheme / "results.json").read_text())
+        after = last_json(run("evaluate", str(trained / scheme), "--json"))
+        assert after["auc"] == pytest.approx(before["auc"], abs=1e-6)
+
+
+def test_evaluate_takes_negatives_as_ncf_has_them(trained, tmp_path):
+    path = tmp_path / "test.negative"
+    path.write_text("(3,7)\t1\t2\t5\n(4,9)\t1\t2\t5\n")
+    result = last_json(run("evaluate", str(trained / "dhe"), "--negatives", str(path), "--json"))
+    assert result["evaluated"] == 2
+    assert result["hr@10"] == 1.0
+    path.write_text("3 7 1 2\n")
+    assert "line 1: expected (user,item)" in str(
+        run("evaluate", str(trained / "dhe"), "--negatives", str(path)).exception
+    )
+
+
+def test_recommend_lists_items_for_known_and_new_users(trained, tmp_path):
+    for user in ("3", "123456789"):
+        items = last_json(run("recommend", str(trained / "dhe"), "--user", user, "-n", "4", "--json"))["items"]
+        assert len(items) == 4
+        assert [row["score"] for row in items] == sorted((row["score"] for row in items), reverse=True)
+    titles = tmp_path / "titles.csv"
+    titles.write_text("movieId,title\n" + "\n".join(f"{item},Film {item}" for item in range(200)))
+    result = run("recommend", str(trained / "dhe"), "--user", "3", "--items", str(titles))
+    assert "Film " in result.stdout
+
+
+def test_a_table_says_that_it_cannot_answer_for_a_new_user(trained):
+    result = run("recommend", str(trained / "full"), "--user", "123456789")
+    assert "open to new ids" in str(result.exception)
+    assert last_json(run("recommend", str(trained / "full"), "--user", "3", "--json"))["items"]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".txt"])
+def test_embed_writes_a_vector_for_each_id(trained, tmp_path, suffix):
+    ids = pl.DataFrame({"id": [5, 999_999, 7, 5]})
+    source = tmp_path / f"ids{suffix}"
+    {".parquet": ids.write_parquet, ".csv": ids.write_csv}.get(
+        suffix, lambda path: path.write_text("5\n999999\n7\n5\n")
+    )(source)
+    out = tmp_path / "new" / "vectors.parquet"
+    assert (
+        last_json(run("embed", str(trained / "dhe"), "--ids", str(source), "--out", str(out), "--json"))["count"] == 4
+    )
+    frame = pl.read_parquet(out)
+    assert frame["id"].to_list() == [5, 999_999, 7, 5]
+    vectors = frame["vector"].to_numpy()
+    assert vectors.shape == (4, 32)
+    np.testing.assert_allclose(vectors[0], vectors[3], atol=1e-6)
+
+
+def test_compare_ends_in_a_table_and_a_picture(tmp_path):
+    arguments = [
+        "--schemes",
+        "full,low-rank",
+        "--budgets",
+        "1/2",
+        "--seeds",
+        "2",
+        "--epochs",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    result = run("compare", WORLD, *arguments)
+    assert "low-rank" in result.stdout
+    assert (tmp_path / "auc-by-size.png").read_bytes().startswith(b"\x89PNG")
+    rows = last_json(run("compare", WORLD, *arguments, "--json"))["rows"]
+    assert {row["scheme"] for row in rows} == {"full", "low-rank"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "no-such-file.csv"], "no-such-file.csv"),
+        (["train", "world", "--scheme", "magic"], "no scheme is called 'magic'"),
+        (["train", "world", "--backbone", "magic"], "no backbone is called 'magic'"),
+        (["train", "world", "--split", "magic"], "--split is 'magic'"),
+        (["train", "world", "--budget", "10"], "too small"),
+        (["train", "world", "--stream"], "share of a full table"),
+        (["recommend", "no-such-run", "--user", "1"], "no trained model"),
+        (["embed", "no-such-run", "--ids", "x", "--out", "y", "--side", "device"], "must be user or item"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["tableless", *arguments])
+    with pytest.raises(SystemExit):
+        cli.main()
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("tableless: ")
+    assert message in error

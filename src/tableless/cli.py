@@ -103,6 +103,9 @@ def train(
     time_col: TimeColumn = None,
     cache_dir: Cache = None,
     device: Device = "auto",
+    stream: Annotated[
+        bool, typer.Option("--stream", help="One pass over parquet files without preparing them; open schemes only.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch."""
@@ -121,6 +124,14 @@ def train(
         seed=seed,
     )
     model = runs.ModelConfig(scheme=scheme, budget=budget, backbone=backbone, embedding_dim=embedding_dim)
+    if stream:
+        with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
+            results = runs.run_stream(
+                chosen, model, training, out=out, device=device, processes=processes, on_batch=progress.on_stream
+            )
+        if processes.is_first:
+            print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
+        return
     with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
         parts = runs.load_split(chosen, cache_dir=cache_dir, report=progress.tell)
         progress.describe(parts)

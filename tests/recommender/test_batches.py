@@ -25,7 +25,9 @@ def test_an_epoch_has_every_action_once_and_no_negative_the_user_chose():
     train = small_split().train
     examples = flatten(make(train), 0)
     rows = train.user_rows()
-    assert sorted((user, item) for user, item, _ in examples) == sorted(zip(rows.tolist(), train.items.tolist()))
+    assert sorted((user, item) for user, item, _ in examples) == sorted(
+        zip(rows.tolist(), train.items.tolist(), strict=True)
+    )
     chosen = set(zip(rows.tolist(), train.items.tolist(), strict=True))
     assert not any((user, negative) in chosen for user, _, negatives in examples for negative in negatives)
 

@@ -33,14 +33,14 @@ def test_gmf_is_a_weighted_sum_over_the_product():
 
 def test_mlp_has_the_layers_of_the_paper():
     model = MLP(users=full(3, dim=32), items=full(4, dim=32))
-    shapes = [(layer.in_features, layer.out_features) for layer in [*model.layers, model.output]]
+    shapes = [(layer.in_features, layer.out_features) for layer in [model.first, *model.layers, model.output]]
     assert shapes == [(64, 256), (256, 128), (128, 64), (64, 32), (32, 1)]
 
 
 def test_side_features_can_enter_the_mlp_beside_the_item():
     features = SideFeatures.from_matrix([0, 1, 2, 3], torch.eye(4))
     model = MLP(users=full(3), items=full(4), item_features=features).eval()
-    assert model.layers[0].in_features == 8 + 8 + 5
+    assert model.first.in_features == 8 + 8 + 5
     first = model(torch.tensor([0]), torch.tensor([[1, 2]]))
     features.add([1], torch.ones(1, 4))
     second = model(torch.tensor([0]), torch.tensor([[1, 2]]))

@@ -1,5 +1,6 @@
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,22 @@ class TestBoundedMemory:
         ]
         file = write(tmp_path, [(int(user), number % 50, number) for number, user in enumerate(users)])
         assert same(prepared(tmp_path, file, rows_in_memory=20), prepared(tmp_path, file))
+
+    def test_memory_does_not_grow_with_the_rows(self, tmp_path, monkeypatch):
+        generator = np.random.default_rng(0)
+        file = tmp_path / "rows.parquet"
+        columns = {"user": 900, "item": 500, "time": 10**9}
+        frame = pl.DataFrame({name: generator.integers(0, most, 1_000_000) for name, most in columns.items()})
+        frame.write_parquet(file, row_group_size=20_000)
+        monkeypatch.setattr(preparation, "_CHUNK_ROWS", 20_000)
+        monkeypatch.setattr(reading, "_BATCH_ROWS", 20_000)
+        tracemalloc.start()
+        try:
+            prepared(tmp_path, file, rows_in_memory=50_000)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 10e6  # all rows together are 24 MB
 
     def test_nothing_but_the_arrays_stays(self, tmp_path):
         file = write(tmp_path, [(user % 9, user % 7, 0) for user in range(200)])

@@ -11,9 +11,11 @@ from tableless.embedding.ids import to_ids
 from tableless.recommender import reading
 from tableless.recommender.interactions import DataError
 from tableless.recommender.reading import (
+    ITEM_COLUMNS,
     Columns,
     Kinds,
     KindsChanged,
+    find_column,
     find_files,
     first_kinds,
     guess_columns,
@@ -165,6 +167,11 @@ class TestColumns:
         file = write(tmp_path / "rows", f"{line}\n{line}\n")
         assert guess_columns(file) == Columns(*expected)
         assert len(read(file)[0]) == 2
+
+    def test_a_column_is_found_whatever_its_signs(self):
+        assert find_column(["Title", "Item-ID"], ITEM_COLUMNS) == "Item-ID"
+        assert find_column(["Title", "Item-ID"], ("name", "TITLE")) == "Title"
+        assert find_column(["Title"], ITEM_COLUMNS) is None
 
     def test_names_that_are_given_come_first(self, tmp_path):
         file = write(tmp_path / "rows.csv", "user_id,item_id,buyer,thing,when,timestamp\n1,2,3,4,5,6\n")

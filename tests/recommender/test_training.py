@@ -29,7 +29,7 @@ def test_it_finds_what_is_certain_to_be_found():
     before = evaluate(model_scores(model, split.train), split).auc
     train(model, split, TrainConfig(epochs=20, batch_size=64, learning_rate=3e-2))
     assert before < 0.65
-    assert evaluate(model_scores(model, split.train), split).auc > 0.8  # all 20 of the other camp, half of the 8 left of the own: .857
+    assert evaluate(model_scores(model, split.train), split).auc > 0.8  # 20 of the other camp and half of 8: .857
 
 
 @pytest.mark.parametrize("backbone", ["gmf", "mlp"])
@@ -140,12 +140,13 @@ def test_two_processes_train_the_same_model(tmp_path):
     ]  # fmt: skip
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     results = []
-    for launch, out in (
-        ([sys.executable, "-m", "tableless"], "one"),
-        ([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671", "-m", "tableless"], "two"),
-    ):  # fmt: skip
+    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671", "-m"]
+    for launch, out in (([], "one"), (torchrun, "two")):
         done = subprocess.run(
-            [*launch, *arguments, "--out", str(tmp_path / out)], capture_output=True, text=True, env=environment
+            [sys.executable, "-m", *launch, "tableless", *arguments, "--out", str(tmp_path / out)],
+            capture_output=True,
+            text=True,
+            env=environment,
         )
         assert done.returncode == 0, done.stderr
         results.append(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,1 @@
+"""Vectors → scores → a trained, measured model."""

@@ -65,13 +65,13 @@ class TrainedRun:
 
     def recommend(self, user: int | str, *, count: int = 10) -> pl.DataFrame:
         """The best items for a user, known or new: item and score."""
-        items = self.items["id"].to_numpy() if self.model.items.open_vocabulary else range(len(self.items))
-        with torch.no_grad():
-            vectors = self.model.prepare_items(self.model.item_vectors(torch.as_tensor(items)))
-            person = self.model.prepare_users(self.model.user_vectors(self.inputs("user", [user])))
-            best = self.model.score_all(person, vectors)[0].topk(min(count, len(self.items)))
         import polars as pl
 
+        inputs = to_ids(self.items["id"]) if self.model.items.open_vocabulary else torch.arange(len(self.items))
+        with torch.no_grad():
+            vectors = self.model.prepare_items(self.model.item_vectors(inputs))
+            person = self.model.prepare_users(self.model.user_vectors(self.inputs("user", [user])))
+            best = self.model.score_all(person, vectors)[0].topk(min(count, len(self.items)))
         return pl.DataFrame({"item": self.items["item"].gather(best.indices.numpy()), "score": best.values.numpy()})
 
     def _listed(self, side: Side) -> tuple[Tensor, Tensor]:
@@ -89,10 +89,11 @@ def with_titles(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Add a `title` column from a file of metadata: its item column is guessed, its title column is called so."""
     import polars as pl
 
-    from .reading import ITEM_COLUMNS, find_column
+    from .reading import guess_by_name
 
     titles = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-    item, title = find_column(titles.columns, ITEM_COLUMNS), find_column(titles.columns, ("title", "name"))
+    item = guess_by_name(titles.columns)["item"]
+    title = next((name for name in titles.columns if name.lower() in ("title", "name")), None)
     if item is None or title is None:
         raise ValueError(f"{path} needs a column of item ids and a `title`; it has {', '.join(titles.columns)}")
     names = titles.select(pl.col(item).cast(pl.String).alias("item"), pl.col(title).alias("title"))

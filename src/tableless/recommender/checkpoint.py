@@ -38,17 +38,19 @@ def build_recommender(description: Mapping[str, Any]) -> Recommender:
     """The recommender that was described, with its starting weights."""
     if description["backbone"] not in BACKBONES:
         raise ValueError(f"no backbone is called {description['backbone']!r}; known are {', '.join(BACKBONES)}")
-    schemes = {"users": build_scheme(description["users"]), "items": build_scheme(description["items"])}
+    users, items, seed = build_scheme(description["users"]), build_scheme(description["items"]), description["seed"]
     if "item_features" in description:
-        return MLP(**schemes, item_features=SideFeatures(**description["item_features"]), seed=description["seed"])
-    return BACKBONES[description["backbone"]](**schemes, seed=description["seed"])
+        return MLP(users=users, items=items, item_features=SideFeatures(**description["item_features"]), seed=seed)
+    return BACKBONES[description["backbone"]](users=users, items=items, seed=seed)
 
 
 def load_run(directory: str | os.PathLike[str]) -> tuple[Recommender, dict[str, Any]]:
     """The model of a run directory, ready to score, and everything its config says."""
     folder = Path(directory)
     if not (folder / "config.json").exists():
-        raise FileNotFoundError(f"{folder} holds no trained model (there is no config.json); `tableless train` makes one")
+        raise FileNotFoundError(
+            f"{folder} holds no trained model (there is no config.json); `tableless train` makes one"
+        )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     model = build_recommender(config["model"])
     model.load_state_dict(load_file(folder / "model.safetensors"))
@@ -64,7 +66,9 @@ class RunDirectory:
         self._resume = resume
         occupied = (self.directory / "config.json").exists()
         if occupied and not resume:
-            raise FileExistsError(f"{self.directory} holds a run already; give another --out, or --resume to go on with it")
+            raise FileExistsError(
+                f"{self.directory} holds a run already; give another --out, or --resume to go on with it"
+            )
         if occupied:
             self._refuse_another_run()
 

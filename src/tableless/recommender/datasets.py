@@ -15,11 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tableless.recommender.interactions import DataError, Interactions, Report, keep_core, staged
-from tableless.recommender.world import World
+from .interactions import DataError, Interactions, Report, keep_core, remove_abandoned, staged
+from .world import World
 
 if TYPE_CHECKING:
-    from tableless.recommender.reading import Columns
+    from .reading import Columns
 
 _FEW_ACTIONS = 1 << 22  # kept in memory, if nobody asked for them to be kept on disk
 
@@ -94,7 +94,7 @@ def load_interactions(
     world = World.parse(str(data))
     if world is not None:
         return keep_core(world.interactions(), core)
-    from tableless.recommender.reading import guess_columns
+    from .reading import guess_columns
 
     files = find_data(data, data_dir=data_dir, report=report)
     columns = guess_columns(files[0], user_col=user_col, item_col=item_col, time_col=time_col)
@@ -110,7 +110,7 @@ def load_interactions(
 
 def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
     """The files that a path or a known name stands for; a known dataset that is missing is downloaded."""
-    from tableless.recommender.reading import find_files
+    from .reading import find_files
 
     data = str(data)
     known = DATASETS.get(data.lower())
@@ -133,7 +133,7 @@ def _found(known: KnownDataset, folder: Path) -> list[Path]:
 def _prepared(
     files: Sequence[Path], columns: Columns, *, core: int, cache: Path, report: Report | None
 ) -> Interactions:
-    from tableless.recommender.preparation import prepare
+    from .preparation import prepare
 
     directory = cache / f"{files[0].name.partition('.')[0]}-{_fingerprint(files, columns)}"
     if not directory.exists():
@@ -174,6 +174,7 @@ def _download_or_explain(name: str, known: KnownDataset, *, folder: Path, report
 def _download(known: KnownDataset, url: str, *, folder: Path, report: Report | None) -> None:
     """Everything is fetched, checked and unpacked aside, and only then moved to its place."""
     folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder)
     with tempfile.TemporaryDirectory(prefix=".download-", suffix=".partial", dir=folder) as temporary:
         fetched = Path(temporary) / "fetched"
         md5 = _fetch(url, fetched, report=report)

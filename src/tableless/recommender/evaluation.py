@@ -1,7 +1,8 @@
 """How good is a ranking? AUC as the paper defines it, hit rate and NDCG, over all items, exactly.
 
 For each held-out action of a user, its item is compared with every item the user never touched (in training or in a
-held-out action). Equal scores count half: schemes whose ids collide give exact ties, and any other rule would reward or punish them for it.
+held-out action). Equal scores count half: schemes whose ids collide give exact ties, and any other rule would reward
+or punish them for it.
 """
 
 from __future__ import annotations

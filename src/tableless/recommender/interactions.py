@@ -209,7 +209,7 @@ def _load_array(path: Path, *, mapped: bool) -> NDArray[Any]:
 def staged(directory: Path) -> Iterator[Path]:
     """A directory to write in, which takes the name `directory` only if everything went well, and else disappears."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(directory.parent)
+    remove_abandoned(directory.parent)
     staging = directory.parent / f".{directory.name}.{uuid.uuid4().hex}.partial"
     staging.mkdir()
     try:
@@ -222,8 +222,8 @@ def staged(directory: Path) -> Iterator[Path]:
         shutil.rmtree(directory.parent / f"{staging.name}.old.partial", ignore_errors=True)
 
 
-def _remove_abandoned(parent: Path) -> None:
-    """What a killed process left: a live one touches its files all the time."""
+def remove_abandoned(parent: Path) -> None:
+    """Remove what a killed process left in `parent`: a live one touches its files all the time."""
     an_hour_ago = time.time() - 3600
     for left in parent.glob(".*.partial"):
         try:

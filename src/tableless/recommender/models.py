@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -137,9 +138,8 @@ class MLP(Recommender):
         dim = users.embedding_dim
         item_dim = dim + (item_features.code_dim if item_features else 0)
         sizes = [dim + item_dim, *self.HIDDEN, dim]
-        self.layers = nn.ModuleList(
-            _linear(before, after, generator) for before, after in zip(sizes[:-1], sizes[1:], strict=True)
-        )
+        self.first = _linear(sizes[0], sizes[1], generator)
+        self.layers = nn.ModuleList(_linear(before, after, generator) for before, after in pairwise(sizes[1:]))
         self.output = _linear(dim, 1, generator)
 
     def item_vectors(self, item_ids: Tensor) -> Tensor:
@@ -155,13 +155,11 @@ class MLP(Recommender):
 
     def prepare_users(self, users: Tensor) -> Tensor:
         """The user's half of the first layer."""
-        first = self.layers[0]
-        return nn.functional.linear(users, first.weight[:, : users.shape[-1]], first.bias)
+        return nn.functional.linear(users, self.first.weight[:, : users.shape[-1]], self.first.bias)
 
     def prepare_items(self, items: Tensor) -> Tensor:
         """The item's half of the first layer."""
-        first = self.layers[0]
-        return nn.functional.linear(items, first.weight[:, -items.shape[-1] :])
+        return nn.functional.linear(items, self.first.weight[:, -items.shape[-1] :])
 
     def score_all(self, users: Tensor, items: Tensor) -> Tensor:
         """The first layer is only added up; the others run over every pair."""
@@ -169,7 +167,7 @@ class MLP(Recommender):
 
     def _after_first(self, rows: Tensor) -> Tensor:
         rows = torch.relu(rows)
-        for layer in self.layers[1:]:
+        for layer in self.layers:
             rows = torch.relu(layer(rows))
         return self.output(rows).squeeze(-1)
 

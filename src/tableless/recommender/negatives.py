@@ -51,7 +51,7 @@ def _mix(state: np.uint64) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _below(random: np.uint64, bound: int) -> int:
+def _below(random: np.uint64, bound: int) -> np.int64:
     """A number in [0, bound) from the upper 32 random bits; its bias is below bound / 2^32."""
     return np.int64(((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 

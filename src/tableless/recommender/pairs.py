@@ -6,7 +6,6 @@ torch operations; one compiled loop over the distinct vectors, which fit the cac
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +24,8 @@ def _pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> 
     from . import kernels
 
     out = torch.empty(item.shape)
-    kernels.pair_products(*_arrays(users, items, user, item), out.numpy())
+    vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
+    kernels.pair_products(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
     return out
 
 
@@ -42,7 +42,13 @@ def _pair_gradients(
 
     of_users, of_items = torch.zeros_like(users), torch.zeros_like(items)
     kernels.pair_gradients(
-        gradient.contiguous().numpy(), *_arrays(users, items, user, item), of_users.numpy(), of_items.numpy()
+        gradient.contiguous().numpy(),
+        users.detach().contiguous().numpy(),
+        items.detach().contiguous().numpy(),
+        user.contiguous().numpy(),
+        item.contiguous().numpy(),
+        of_users.numpy(),
+        of_items.numpy(),
     )
     return of_users, of_items
 
@@ -62,7 +68,3 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tup
 
 
 _pair_products.register_autograd(_backward, setup_context=_remember)
-
-
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:  # type: ignore[type-arg]
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]

@@ -16,8 +16,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from tableless.recommender.interactions import DataError, Interactions, InteractionsWriter, Report
-from tableless.recommender.reading import Batch, Columns, Kinds, KindsChanged, first_kinds, read_actions
+from .interactions import DataError, Interactions, InteractionsWriter, Report
+from .reading import Batch, Columns, Kinds, KindsChanged, first_kinds, read_actions
 
 try:
     import polars as pl
@@ -222,7 +222,7 @@ def _parts(spool: _Spool, directory: Path, rows_in_memory: int) -> Iterator[NDAr
 
 def _bounds(spool: _Spool, rows_in_memory: int) -> NDArray[np.int64]:
     """User ids that cut the records into parts of about equal size: part k has the users up to bounds[k]."""
-    step = max(1, spool.num_rows >> 20)
+    step = max(1, spool.num_rows >> 16)
     sample = np.sort(np.concatenate([chunk[::step, 0].copy() for chunk in spool.chunks()]))  # a view keeps the chunk
     num_parts = min(_MOST_PARTS, 2 + 3 * spool.num_rows // (2 * rows_in_memory))
     users, times_drawn = np.unique(sample[np.arange(1, num_parts) * len(sample) // num_parts], return_counts=True)

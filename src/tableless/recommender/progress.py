@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from .interactions import Split
+from .streaming import StreamReport
 from .training import EpochReport
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class TrainingProgress:
         self._bar.update(
             self._task, description=f"epoch {epoch + 1}", completed=batch, total=total, note=f"loss {loss:.4f}"
         )
+
+    def on_stream(self, report: StreamReport) -> None:
+        """Show how far the stream is."""
+        note = f"loss {report.loss:.4f}  AUC of late {report.recent_auc:.4f}"
+        self._bar.update(self._task, description="actions", completed=report.num_actions, note=note)
 
     def on_epoch(self, report: EpochReport) -> None:
         """Leave a line behind."""

@@ -24,31 +24,30 @@ from typing import Any, BinaryIO, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tableless.embedding.ids import to_ids
-from tableless.recommender.interactions import DataError, Kind
+from ..embedding.ids import to_ids
+from .interactions import DataError, Kind
 
 try:
     import polars as pl
 except ImportError as missing:
     raise ImportError("interactions are read by polars: pip install 'tableless[data]'") from missing
 
-# What a column is called when it holds users, items or times; the first name that a file has is taken. Compared
-# without case, underscores and other signs.
-_NAMES = {
-    "user": (
-        "user_id user uid user_idx userid_hash reviewer_id visitor_id customer_id client_id member_id profile_id "
-        "account_id person_id player_id reader_id reviewer customer visitor author_id username session_id"
-    ),
-    "item": (
-        "item_id item iid item_idx parent_asin asin movie_id isbn click_article_id article_id news_id product_id "
-        "business_id book_id video_id track_id song_id artist_id anime_id recipe_id game_id app_id ad_id post_id "
-        "content_id sku movie book product article content"
-    ),
-    "time": (
-        "timestamp time ts unix_review_time click_timestamp event_time event_timestamp unix_time unix_timestamp "
-        "rating_timestamp datetime date_time date created_at t"
-    ),
-}
+# What a column is called when it holds users, items or times: the first name that a file has is taken.
+USER_COLUMNS = (
+    *("user_id", "user", "uid", "user_idx", "reviewer_id", "visitor_id", "customer_id", "client_id", "member_id"),
+    *("profile_id", "account_id", "person_id", "player_id", "reader_id", "reviewer", "customer", "visitor"),
+    *("author_id", "username", "session_id"),
+)
+ITEM_COLUMNS = (
+    *("item_id", "item", "iid", "item_idx", "parent_asin", "asin", "movie_id", "isbn", "click_article_id"),
+    *("article_id", "news_id", "product_id", "business_id", "book_id", "video_id", "track_id", "song_id", "artist_id"),
+    *("anime_id", "recipe_id", "game_id", "app_id", "ad_id", "post_id", "content_id", "sku", "movie", "book"),
+    *("product", "article", "content"),
+)
+TIME_COLUMNS = (
+    *("timestamp", "time", "ts", "unix_review_time", "click_timestamp", "event_time", "event_timestamp", "unix_time"),
+    *("unix_timestamp", "rating_timestamp", "datetime", "date_time", "date", "created_at", "t"),
+)
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _BLOCK_BYTES = 32 << 20
 _LONGEST_ROW = 256 << 20
@@ -140,7 +139,7 @@ def guess_columns(
     guessed = (
         _guess_by_place(layout.first_row)
         if layout.format == "text" and not layout.has_header
-        else _guess_by_name(layout.names)
+        else guess_by_name(layout.names)
     )
     taken = {name for name in (user_col, item_col, time_col) if name}
     user = user_col or _unless_taken(guessed["user"], taken)
@@ -157,6 +156,22 @@ def guess_columns(
     if len({user, item, time}) < 3:
         raise DataError(f"{file}: user, item and time must be three columns, not {user}, {item} and {time}")
     return Columns(user, item, time)
+
+
+def guess_by_name(names: Sequence[str]) -> dict[str, str | None]:
+    """Which of the columns usually means the "user", which the "item" and which the "time"; None if none does."""
+    usual = {"user": USER_COLUMNS, "item": ITEM_COLUMNS, "time": TIME_COLUMNS}
+    return {role: find_column(names, wanted) for role, wanted in usual.items()}
+
+
+def find_column(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    """The first of the `wanted` columns that is among `names`, whatever its case, underscores and other signs."""
+    by_plain = {_plain(name): name for name in reversed(names)}
+    return next((by_plain[_plain(name)] for name in wanted if _plain(name) in by_plain), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def first_kinds(files: Sequence[Path], columns: Columns) -> Kinds:
@@ -311,18 +326,6 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).lower()
-
-
-def _guess_by_name(names: Sequence[str]) -> dict[str, str | None]:
-    by_plain = {_plain(name): name for name in reversed(names)}
-    guesses: dict[str, str | None] = {}
-    for role, usual in _NAMES.items():
-        guesses[role] = next((by_plain[_plain(name)] for name in usual.split() if _plain(name) in by_plain), None)
-    return guesses
 
 
 def _guess_by_place(first_row: Sequence[str]) -> dict[str, str | None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +15,15 @@ import torch
 
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
+from ..embedding.storage import write_model, write_text
 from ..embedding.tables import HybridHashing
 from .checkpoint import RunDirectory, describe_recommender
-from .datasets import load_interactions
+from .datasets import find_data, load_interactions
 from .distributed import Processes
 from .evaluation import Metrics, evaluate, model_scores, popularity_scores
 from .interactions import Interactions, Split, split_global_time, split_leave_one_out
 from .models import BACKBONES, Recommender
+from .streaming import RESERVOIR, Reservoir, StreamReport, train_on_stream
 from .training import EpochReport, TrainConfig, train
 from .world import World
 
@@ -105,14 +108,8 @@ def run(
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results."""
     start = time.perf_counter()
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
-    config = {
-        "data": asdict(data),
-        "model": describe_recommender(model),
-        "budget": model_config.budget,
-        "kinds": {"user": split.train.user_kind, "item": split.train.item_kind},
-        "train": asdict(train_config),
-        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
-    }
+    kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
+    config = _describe_run(data, model, model_config, train_config, kinds)
     journal = RunDirectory(out, config, resume=resume) if out is not None and processes.is_first else None
     reports = train(
         model, split, train_config, journal=journal, processes=processes, on_batch=on_batch, on_epoch=on_epoch
@@ -129,6 +126,61 @@ def run(
         _save_lists(model, split.train, journal.directory)
         journal.finish(results)
     return model, results
+
+
+def run_stream(
+    data: DataConfig,
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    *,
+    out: Path | str | None = None,
+    device: str = "auto",
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+    on_batch: Callable[[StreamReport], None] | None = None,
+) -> dict[str, Any]:
+    """Train on a stream, each process on its own share; with `out`, leave a run directory."""
+    from .reading import first_kinds, guess_columns, stream_actions
+
+    start = time.perf_counter()
+    if "/" in model_config.budget or "." in model_config.budget:
+        raise ValueError(
+            f"a budget of {model_config.budget} is a share of a full table, and a stream has no known vocabulary; "
+            "give a number of parameters (1000000) or memory (16MB)"
+        )
+    files = find_data(data.data, data_dir=data.data_dir)
+    columns = guess_columns(files[0], user_col=data.user_col, item_col=data.item_col)
+    allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
+    schemes = [_build_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
+    model = BACKBONES[model_config.backbone](users=schemes[0], items=schemes[1], seed=train_config.seed)
+    model.to(choose_device(device))
+    reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
+    batches = stream_actions(
+        data.data if not files[1:] else files[0].parent,
+        columns=columns,
+        rank=processes.rank,
+        world_size=processes.world_size,
+        batch_size=max(1, train_config.batch_size // processes.world_size),
+    )
+    report = train_on_stream(model, batches, train_config, processes=processes, reservoir=reservoir, on_batch=on_batch)
+    results = {
+        "auc": report.auc,
+        "recent_auc": report.recent_auc,
+        "actions": report.num_actions,
+        "num_parameters": model.num_parameters,
+        "embedding_parameters": model.embedding_parameters,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+    if out is not None and processes.is_first:
+        import polars as pl
+
+        kinds = first_kinds(files, columns)
+        directory = Path(out)
+        config = _describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
+        write_model(directory, config, model.state_dict())
+        # Names of strings are not kept: a stream is not for listing. Their ids are.
+        pl.DataFrame({"item": reservoir.values, "id": reservoir.values}).write_parquet(directory / "items.parquet")
+        write_text(directory / "results.json", json.dumps(results, indent=2) + "\n")
+    return results
 
 
 def measure(model: Recommender, split: Split) -> dict[str, Any]:
@@ -181,6 +233,23 @@ def choose_device(name: str) -> torch.device:
 def with_seed(config: TrainConfig, seed: int) -> TrainConfig:
     """The same training from another seed."""
     return replace(config, seed=seed)
+
+
+def _describe_run(
+    data: DataConfig,
+    model: Recommender,
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    kinds: Mapping[str, str],
+) -> dict[str, Any]:
+    return {
+        "data": asdict(data),
+        "model": describe_recommender(model),
+        "budget": model_config.budget,
+        "kinds": dict(kinds),
+        "train": asdict(train_config),
+        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+    }
 
 
 def _build_scheme(config: ModelConfig, budget: int, vocab_size: int, *, seed: int) -> EmbeddingScheme:

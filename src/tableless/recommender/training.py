@@ -164,9 +164,7 @@ def _is_over(reports: list[EpochReport], patience: int) -> bool:
     return len(reports) - 1 - best >= patience
 
 
-def _snapshot(
-    model: nn.Module, optimizer: torch.optim.Optimizer, best: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Everything the next epoch depends on. Random draws are not in it: they depend on seed and epoch alone."""
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
     tensors |= {f"best.{key}": value for key, value in best.items()}
@@ -196,7 +194,7 @@ Item = TypeVar("Item")
 
 def _prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
     """Prepare the next few in another thread; sampling negatives runs outside Python's lock."""
-    queue: Queue[Item | None | BaseException] = Queue(depth)
+    queue: Queue[Item | BaseException | None] = Queue(depth)
     abandoned = False
 
     def fill() -> None:

@@ -1,0 +1,148 @@
+"""Training from a stream: no vocabulary, no preparation, each process reads its own share once.
+
+Only schemes that are open to new ids can do this, and it is what they are for. Every batch is first predicted, then
+learned from, so the AUC reported is that of a model on actions it has not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..embedding.hashing import split_mix_64
+from .distributed import Processes, average_buffers
+from .models import Recommender
+from .training import TrainConfig
+
+Ids = NDArray[np.int64]
+
+RESERVOIR = 100_000
+"""Items kept to draw negatives from: 1.6 MB, and after training the list of what can be recommended."""
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """What is known after some batches; `auc` is the mean since the start, `recent_auc` that of the latest batches."""
+
+    num_actions: int
+    loss: float
+    auc: float
+    recent_auc: float
+
+
+class Reservoir:
+    """A uniform sample of the distinct values offered so far, of bounded size.
+
+    Kept are the values with the smallest hashes: each distinct value is as likely as any other, however often it came.
+    """
+
+    def __init__(self, capacity: int, seed: int) -> None:
+        self._capacity = capacity
+        self._seed = np.uint64(next(split_mix_64(seed)))
+        self._random = np.random.default_rng(seed)
+        self._hashes = np.empty(0, np.uint64)  # ascending
+        self.values = np.empty(0, np.int64)  # beside their hashes
+
+    def offer(self, values: Ids) -> None:
+        """Let values in that are new and hash low enough."""
+        hashes = self._hash(values)
+        if len(self._hashes) == self._capacity:
+            hashes = hashes[low := hashes < self._hashes[-1]]
+            values = values[low]
+        place = np.minimum(np.searchsorted(self._hashes, hashes), max(len(self._hashes) - 1, 0))
+        new = self._hashes[place] != hashes if len(self._hashes) else np.ones(len(hashes), np.bool_)
+        if new.any():
+            both = np.concatenate([self._hashes, hashes[new]])
+            self._hashes, first = np.unique(both, return_index=True)
+            self.values = np.concatenate([self.values, values[new]])[first][: self._capacity]
+            self._hashes = self._hashes[: self._capacity]
+
+    def draw(self, *shape: int) -> Ids:
+        """Values at random."""
+        return self.values[self._random.integers(0, len(self.values), shape)]
+
+    def _hash(self, values: Ids) -> NDArray[np.uint64]:
+        """A bijection, so that different values never share a hash."""
+        z = values.view(np.uint64) ^ self._seed
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def train_on_stream(
+    model: Recommender,
+    batches: Iterable[tuple[Ids, Ids]],
+    config: TrainConfig,
+    *,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+    reservoir: Reservoir | None = None,
+    on_batch: Callable[[StreamReport], None] | None = None,
+) -> StreamReport:
+    """Predict, then learn from, batches of (user ids, item ids), in place.
+
+    Negatives come from a reservoir of the items seen so far, each as likely as any other, as in `train`. There is no
+    list of a user's own items, so a negative may now and then be one of them.
+    """
+    if not model.answers_new_ids:
+        raise ValueError("a stream brings ids nobody has numbered; take a scheme that is open to new ids, such as dhe")
+    device = next(model.parameters()).device
+    step: nn.Module = _Scores(model)
+    if processes.world_size > 1:
+        step = DistributedDataParallel(step, broadcast_buffers=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    reservoir = reservoir or Reservoir(RESERVOIR, config.seed + processes.rank)
+    model.train()
+    seen, losses, aucs = 0, 0.0, 0.0
+    recent = float("nan")
+    # Shares may differ by a batch; whoever is done first answers the others' calls until they are done too.
+    waiting = step.join() if isinstance(step, DistributedDataParallel) else contextlib.nullcontext()
+    with waiting:
+        for users, items in batches:
+            reservoir.offer(items)
+            candidates = np.concatenate([items[:, None], reservoir.draw(len(items), config.num_negatives)], axis=1)
+            distinct_users, user = np.unique(users, return_inverse=True)
+            distinct_items, item = np.unique(candidates, return_inverse=True)
+            scores = step(*(
+                torch.from_numpy(array).to(device)
+                for array in (distinct_users, distinct_items, user, item.reshape(candidates.shape))
+            ))  # fmt: skip
+            auc = _batch_auc(scores.detach())  # before the step: these actions are still unknown to the model
+            chosen = torch.zeros_like(scores)
+            chosen[:, 0] = 1
+            loss = F.binary_cross_entropy_with_logits(scores, chosen)
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+            losses, aucs, seen = losses + float(loss.detach()) * len(users), aucs + auc * len(users), seen + len(users)
+            recent = auc if recent != recent else 0.98 * recent + 0.02 * auc
+            if on_batch:
+                on_batch(StreamReport(seen, losses / seen, aucs / seen, recent))
+    if not seen:
+        raise ValueError("the stream was empty")
+    average_buffers(model, processes)
+    return StreamReport(seen, losses / seen, aucs / seen, recent)
+
+
+class _Scores(nn.Module):
+    """The scores of a batch, as a module of its own so that DistributedDataParallel can wrap it."""
+
+    def __init__(self, model: Recommender) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        return self.model.score_distinct(users, items, user, item)
+
+
+def _batch_auc(scores: Tensor) -> float:
+    """The share of negatives below their positive, a tie counting half."""
+    chosen, others = scores[:, :1], scores[:, 1:]
+    return float(((others < chosen).float() + (others == chosen).float() / 2).mean())
