@@ -15,7 +15,8 @@ import pytest
 
 from tableless.recommender import datasets, preparation
 from tableless.recommender.datasets import DATASETS, KnownDataset, find_data, load_interactions
-from tableless.recommender.interactions import DataError, keep_core, split_global_time, split_leave_one_out
+from tableless.recommender.interactions import DataError
+from tableless.recommender.splits import keep_core, split_global_time, split_leave_one_out
 from tableless.recommender.world import World
 
 REAL_DATA = Path(os.environ.get("TABLELESS_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -157,8 +158,8 @@ class TestCache:
         file = tmp_path / "rows.csv"
         file.write_text("user,item\n" + "".join(f"{number % 99},{number % 77}\n" for number in range(20_000)))
         program = (
-            "import os, sys; from tableless.recommender import interactions, datasets; "
-            "interactions.InteractionsWriter.finish = lambda *_, **__: os._exit(9); "
+            "import os, sys; from tableless.recommender import datasets, interactions_writer; "
+            "interactions_writer.InteractionsWriter.finish = lambda *_, **__: os._exit(9); "
             "datasets.load_interactions(sys.argv[1], cache_dir=sys.argv[2])"
         )
         cache = tmp_path / "cache"
@@ -343,9 +344,9 @@ class TestWorld:
 def test_neither_names_nor_the_world_need_polars():
     program = (
         "import sys; sys.modules['polars'] = None; "
-        "from tableless.recommender import datasets, interactions, world; "
+        "from tableless.recommender import datasets, splits, world; "
         "whole = datasets.load_interactions('world:users=50,items=40,actions=400'); "
-        "print(len(interactions.split_leave_one_out(whole).test_users))\n"
+        "print(len(splits.split_leave_one_out(whole).test_users))\n"
         "try: datasets.load_interactions('movielens-1m')\n"
         "except ImportError as error: print(error)"
     )

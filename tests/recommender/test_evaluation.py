@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tableless.recommender import evaluation
 from tableless.recommender.evaluation import evaluate, given_negatives, popularity_scores
-from tableless.recommender.interactions import split_global_time, split_leave_one_out
+from tableless.recommender.splits import split_global_time, split_leave_one_out
 from tests.recommender.tiny import interactions_of, small_split, small_world
 
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableless.embedding.ids import to_ids
-from tableless.recommender import preparation, reading
+from tableless.recommender import preparation
 from tableless.recommender.interactions import DataError
 from tableless.recommender.preparation import prepare
-from tableless.recommender.reading import Columns, guess_columns
+from tableless.recommender.reading import parquet_files, text_files
+from tableless.recommender.reading.columns import Columns, guess_columns
 
 REAL_DATA = Path(os.environ.get("TABLELESS_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 needs_real_data = pytest.mark.skipif(not REAL_DATA.is_dir(), reason="set TABLELESS_DATA to the folder of the datasets")
@@ -104,7 +105,7 @@ class TestBoundedMemory:
         at_once = prepared(tmp_path, file)
         monkeypatch.setattr(preparation, "_CHUNK_ROWS", 64)
         monkeypatch.setattr(preparation, "_MOST_PARTS", 4)
-        monkeypatch.setattr(reading, "_BATCH_ROWS", 500)
+        monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 500)
         in_parts = prepared(tmp_path, file, rows_in_memory=100)
         assert same(at_once, in_parts)
         assert at_once.item_names.to_list() == in_parts.item_names.to_list()
@@ -125,7 +126,7 @@ class TestBoundedMemory:
         frame = pl.DataFrame({name: generator.integers(0, most, 1_000_000) for name, most in columns.items()})
         frame.write_parquet(file, row_group_size=20_000)
         monkeypatch.setattr(preparation, "_CHUNK_ROWS", 20_000)
-        monkeypatch.setattr(reading, "_BATCH_ROWS", 20_000)
+        monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 20_000)
         tracemalloc.start()
         try:
             prepared(tmp_path, file, rows_in_memory=50_000)
@@ -145,7 +146,7 @@ class TestBoundedMemory:
 
 class TestIds:
     def test_strings_are_hashed_and_items_keep_their_names(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(reading, "_BATCH_ROWS", 2)
+        monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 2)
         rows = [("ann", "x", 1), ("bob", "ÿ", 1), ("ann", "zebra, a longer name", 2), ("bob", "x", 2), ("cy", "0", 0)]
         result = prepared(tmp_path, write(tmp_path, rows))
         assert (result.user_kind, result.item_kind) == ("string", "string")
@@ -160,7 +161,7 @@ class TestIds:
 
     @pytest.mark.parametrize("odd_user", ["5", "x"])
     def test_text_that_is_not_all_integers_is_read_again_as_strings(self, tmp_path, monkeypatch, odd_user):
-        monkeypatch.setattr(reading, "_BLOCK_BYTES", 200)
+        monkeypatch.setattr(text_files, "_BLOCK_BYTES", 200)
         lines = [f"{number % 10},{number % 7},{number}" for number in range(100)] + [f"{odd_user},007,1.5"]
         file = tmp_path / "rows.csv"
         file.write_text("user,item,time\n" + "\n".join(lines))
@@ -191,7 +192,7 @@ class TestRefusals:
 
 
 def test_progress_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 3)
     told = []
     prepared(tmp_path, write(tmp_path, TestOrder.rows), report=lambda *news: told.append(news))
     assert [done for what, done, _ in told if what == "reading rows.parquet"] == [3, 5]

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from tableless.recommender.checkpoint import RunDirectory, load_run
 from tableless.recommender.evaluation import evaluate, model_scores, popularity_scores
-from tableless.recommender.interactions import split_leave_one_out
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.splits import split_leave_one_out
 from tableless.recommender.training import TrainConfig, train
 from tests.recommender.tiny import interactions_of, small_split
 

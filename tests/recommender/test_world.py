@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tableless.recommender import world as module
-from tableless.recommender.interactions import DataError, split_global_time, split_leave_one_out
+from tableless.recommender.interactions import DataError
+from tableless.recommender.splits import split_global_time, split_leave_one_out
 from tableless.recommender.world import World
 
 SMALL = World(num_users=200, num_items=100, num_actions=4000)

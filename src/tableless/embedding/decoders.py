@@ -14,21 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .activations import ACTIVATIONS
 from .grouping import Grouping
 from .scheme import INITIAL_STD, normal, seeded
 
 Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet", "residual"]
 Activation = Literal["mish", "relu", "silu", "tanh", "sine"]
 Normalization = Literal["batch", "none"]
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "mish": F.mish,
-    "relu": F.relu,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-    "sine": torch.sin,  # SIREN's factor of 30 suits coordinates in space; codes already vary from id to id
-}
-
 
 class EmbeddingNetwork(nn.Module):
     """`depth` (h) hidden layers and a linear output layer.
@@ -69,7 +61,7 @@ class EmbeddingNetwork(nn.Module):
         generator = seeded(seed)
         # Every weight starts at the scale that gives each pre-activation variance 1, with or without batch norm, so
         # the depth of the network does not change what it starts at; only the output layer aims at initial_std.
-        activated = _mean_square_after(_ACTIVATIONS[activation])
+        activated = _mean_square_after(ACTIVATIONS[activation])
         self.hidden = nn.ModuleList()
         inputs, mean_square, all_widths = code_dim, code_mean_square, 0
         for layer_width in _hidden_widths(architecture, width, depth):
@@ -120,7 +112,7 @@ class HiddenLayer(nn.Module):
         """[n, in] -> [n, out], or the same in groups."""
         rows = self.linear(rows)
         rows = self.norm(rows, groups) if isinstance(self.norm, BatchNorm) else rows
-        return _ACTIVATIONS[self.activation](rows)
+        return ACTIVATIONS[self.activation](rows)
 
 
 class ExpertLinear(nn.Module):

@@ -64,3 +64,43 @@ def _columns(coefficients: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Each coefficient's values side by side in memory, as vector loads want them."""
     columns = np.ascontiguousarray(coefficients.T)
     return columns[0], columns[1], columns[2], columns[3]
+
+
+_BLOCK = 512  # numbers that stay in the first-level cache through all passes of an activation
+_f32 = np.float32
+
+
+# Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising. The
+# numpy error model leaves out the check for a zero divisor, which would have the same effect.
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "arcp", "nnan", "ninf", "nsz", "reassoc"})
+def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.float32]) -> None:
+    """Fill `out` with x·tanh(ln(1 + eˣ)) and, unless it is empty, `slope` with the derivative, both from one eˣ.
+
+    With n = eˣ(eˣ + 2): out = x·n/(n + 2), slope = n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 both are x and 1.
+    """
+    bits = np.empty(_BLOCK, np.int32)
+    power = bits.view(np.float32)
+    e = np.empty(_BLOCK, np.float32)
+    for start in range(0, x.size, _BLOCK):
+        xs, ys, slopes = x[start : start + _BLOCK], out[start : start + _BLOCK], slope[start : start + _BLOCK]
+        for i in range(xs.size):  # x = (whole + rest)·ln 2, and 2^whole by its bits
+            z = min(max(xs[i], _f32(-80)), _f32(20)) * _f32(1.4426950408889634)
+            whole = np.int32(z + _f32(200.5)) - np.int32(200)
+            e[i] = z - _f32(whole)
+            bits[i] = (whole + np.int32(127)) << np.int32(23)
+        for i in range(xs.size):  # 2^rest by its Taylor series, good to 1e-7 for |rest| ≤ ½
+            rest = e[i]
+            p = _f32(1.5403530393381609e-4)
+            p = p * rest + _f32(1.3333558146428443e-3)
+            p = p * rest + _f32(9.6181291076284772e-3)
+            p = p * rest + _f32(5.5504108664821580e-2)
+            p = p * rest + _f32(2.4022650695910072e-1)
+            p = p * rest + _f32(6.9314718055994531e-1)
+            e[i] = (p * rest + _f32(1)) * power[i]
+        for i in range(xs.size):
+            n = e[i] * (e[i] + _f32(2))
+            ys[i] = xs[i] * n / (n + _f32(2))
+        for i in range(slopes.size):
+            n = e[i] * (e[i] + _f32(2))
+            r = _f32(1) / (n + _f32(2))
+            slopes[i] = n * r + xs[i] * _f32(4) * e[i] * (e[i] + _f32(1)) * r * r

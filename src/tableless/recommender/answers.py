@@ -89,7 +89,7 @@ def with_titles(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Add a `title` column from a file of metadata: its item column is guessed, its title column is called so."""
     import polars as pl
 
-    from .reading import guess_by_name
+    from .reading.columns import guess_by_name
 
     titles = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
     item = guess_by_name(titles.columns)["item"]

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .interactions import Split
 from .runs import DataConfig, ModelConfig, run, with_seed
+from .splits import Split
 from .training import TrainConfig
 
 if TYPE_CHECKING:

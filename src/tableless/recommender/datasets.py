@@ -15,11 +15,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from .interactions import DataError, Interactions, Report, keep_core, remove_abandoned, staged
+from .interactions import DataError, Interactions, Report
+from .splits import keep_core
+from .staging import remove_abandoned, staged
 from .world import World
 
 if TYPE_CHECKING:
-    from .reading import Columns
+    from .reading.columns import Columns
 
 _FEW_ACTIONS = 1 << 22  # kept in memory, if nobody asked for them to be kept on disk
 
@@ -94,7 +96,7 @@ def load_interactions(
     world = World.parse(str(data))
     if world is not None:
         return keep_core(world.interactions(), core)
-    from .reading import guess_columns
+    from .reading.columns import guess_columns
 
     files = find_data(data, data_dir=data_dir, report=report)
     columns = guess_columns(files[0], user_col=user_col, item_col=item_col, time_col=time_col)
@@ -110,7 +112,7 @@ def load_interactions(
 
 def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
     """The files that a path or a known name stands for; a known dataset that is missing is downloaded."""
-    from .reading import find_files
+    from .reading.actions import find_files
 
     data = str(data)
     known = DATASETS.get(data.lower())

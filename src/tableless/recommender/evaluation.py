@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embedding.scheme import EmbeddingScheme
-from .interactions import Interactions, Split
+from .interactions import Interactions
 from .models import Recommender
+from .splits import Split
 
 Rows = NDArray[np.int32]
 ScoreRows = Callable[[Rows], Tensor]

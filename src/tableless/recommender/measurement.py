@@ -12,8 +12,9 @@ import numpy as np
 from ..embedding.ids import to_ids
 from .answers import TrainedRun
 from .evaluation import CUTOFF, given_negatives, model_scores
-from .interactions import Interactions, Split
+from .interactions import Interactions
 from .runs import DataConfig, load_split, measure, popularity_and_best
+from .splits import Split
 
 
 def measure_run(

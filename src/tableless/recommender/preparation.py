@@ -16,8 +16,12 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from .interactions import DataError, Interactions, InteractionsWriter, Report
-from .reading import Batch, Columns, Kinds, KindsChanged, first_kinds, read_actions
+from .interactions import DataError, Interactions, Report
+from .interactions_writer import InteractionsWriter
+from .reading.actions import read_actions
+from .reading.columns import Columns
+from .reading.kinds import Kinds, KindsChanged, first_kinds
+from .reading.raw_values import Batch
 
 try:
     import polars as pl

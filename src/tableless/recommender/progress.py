@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from .interactions import Split
+from .splits import Split
 from .streaming import StreamReport
 from .training import EpochReport
 

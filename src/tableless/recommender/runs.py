@@ -21,8 +21,9 @@ from .checkpoint import RunDirectory, describe_recommender
 from .datasets import find_data, load_interactions
 from .distributed import Processes
 from .evaluation import Metrics, evaluate, model_scores, popularity_scores
-from .interactions import Interactions, Split, split_global_time, split_leave_one_out
+from .interactions import Interactions
 from .models import BACKBONES, Recommender
+from .splits import Split, split_global_time, split_leave_one_out
 from .streaming import RESERVOIR, Reservoir, StreamReport, train_on_stream
 from .training import EpochReport, TrainConfig, train
 from .world import World
@@ -139,7 +140,9 @@ def run_stream(
     on_batch: Callable[[StreamReport], None] | None = None,
 ) -> dict[str, Any]:
     """Train on a stream, each process on its own share; with `out`, leave a run directory."""
-    from .reading import first_kinds, guess_columns, stream_actions
+    from .reading.actions import stream_actions
+    from .reading.columns import guess_columns
+    from .reading.kinds import first_kinds
 
     start = time.perf_counter()
     if "/" in model_config.budget or "." in model_config.budget:

@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from .batches import Batches
 from .distributed import Processes, agree_to_stop, average_buffers
 from .evaluation import evaluate, model_scores, scheme_inputs
-from .interactions import Split
 from .models import Recommender
+from .splits import Split
 
 
 @dataclass(frozen=True)

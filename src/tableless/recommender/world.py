@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .interactions import DataError, Interactions, InteractionsWriter
+from .interactions import DataError, Interactions
+from .interactions_writer import InteractionsWriter
 
 # Chosen so that, held out as in appendix B.1, popularity alone reaches an AUC of about .76 and the true probabilities
 # one of about .9 in the default world: room to learn, and a ceiling below 1. (Both are higher among more items.)

@@ -1,0 +1,64 @@
+"""Muon: momentum whose matrices are orthogonalised, so that every direction of a layer learns at the same pace.
+
+torch.optim.Muon takes single matrices and works in bfloat16, which CPUs are slow at; this one takes stacks of them
+(experts) in float32, and leaves everything that is no matrix to Adam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+_STEPS = 5
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the odd polynomial whose iteration drives singular values towards 1
+_MOMENTUM = 0.95
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for weights of two or more dimensions (the last two are the matrix), Adam for the rest.
+
+    One learning rate serves both: updates of a matrix are scaled to the size Adam's would have.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
+        super().__init__(list(parameters), {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    update = self._matrix_update if parameter.ndim > 1 else self._vector_update
+                    parameter.add_(update(parameter, self.state[parameter]), alpha=-group["lr"])
+
+    def _matrix_update(self, parameter: Tensor, state: dict[str, Tensor]) -> Tensor:
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        state["momentum"].lerp_(parameter.grad, 1 - _MOMENTUM)
+        direction = torch.lerp(parameter.grad, state["momentum"], _MOMENTUM)  # Nesterov
+        return _orthogonalise(direction) * (0.2 * max(parameter.shape[-2:]) ** 0.5)
+
+    def _vector_update(self, parameter: Tensor, state: dict[str, Tensor]) -> Tensor:
+        if not state:
+            state["mean"], state["square"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["count"] = torch.zeros(())
+        state["count"] += 1
+        state["mean"].lerp_(parameter.grad, 0.1)
+        state["square"].lerp_(parameter.grad.square(), 0.02)
+        mean = state["mean"] / (1 - 0.9 ** state["count"])
+        return mean / ((state["square"] / (1 - 0.98 ** state["count"])).sqrt() + 1e-8)
+
+
+def _orthogonalise(matrix: Tensor) -> Tensor:
+    """The nearest matrix with singular values near 1, by a few steps of a Newton–Schulz iteration."""
+    a, b, c = _COEFFICIENTS
+    wide = matrix.shape[-2] <= matrix.shape[-1]
+    x = matrix if wide else matrix.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(_STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x if wide else x.mT

@@ -1,0 +1,10 @@
+"""Reading: a file of any known format → batches of actions, as ids.
+
+file_formats: what a file is → columns: which of them are meant → kinds: what they hold → text_files, parquet_files:
+rows → raw_values: their ids and times → actions: all of it together.
+"""
+
+try:
+    import polars  # noqa: F401
+except ImportError as missing:
+    raise ImportError("interactions are read by polars: pip install 'tableless[data]'") from missing

@@ -1,0 +1,90 @@
+"""Raw values: what stands in the columns → ids, times and names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ...embedding.ids import to_ids
+from ..interactions import DataError, Kind
+from .columns import Columns
+from .file_formats import Place
+from .kinds import Kinds, KindsChanged, TimeKind
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a file, in order."""
+
+    users: NDArray[np.int64]  # [rows] ids
+    items: NDArray[np.int64]  # [rows]
+    times: NDArray[np.int64] | NDArray[np.float64] | None  # [rows]
+    item_names: pl.Series  # [rows] as the user wrote them
+
+
+def to_batch(frame: pl.DataFrame, columns: Columns, *, kinds: Kinds, place: Place) -> Batch:
+    """A frame whose columns are named by their roles. Raises `KindsChanged` if text holds values of another kind."""
+    for role, name in columns.by_role.items():
+        missing = frame[role].is_null() | (frame[role] == "" if frame[role].dtype == pl.String else False)
+        if missing.any():
+            row = int(missing.arg_max() or 0)
+            raise DataError(f"{place(row)}: the {role} (column {name!r}) is missing; drop such rows, or fill them")
+    try:
+        users, items = _ids(frame["user"], kinds.user), _ids(frame["item"], kinds.item)
+    except ValueError as error:
+        raise DataError(f"{place(0)} and those after it: {error}") from None
+    if users is None or items is None:
+        user_kind: Kind = "string" if users is None else kinds.user
+        item_kind: Kind = "string" if items is None else kinds.item
+        raise KindsChanged(replace(kinds, user=user_kind, item=item_kind))
+    times = None if columns.time is None else _times(frame["time"], columns.time, kinds=kinds, place=place)
+    return Batch(users, items, times, _names(frame["item"]))
+
+
+def _names(raw: pl.Series) -> pl.Series:
+    """Strings as they are, bytes as text if they are some and else in hexadecimal."""
+    if raw.dtype == pl.Binary:
+        return raw.cast(pl.String, strict=False).fill_null(raw.bin.encode("hex"))
+    return raw if raw.dtype.is_integer() else raw.cast(pl.String)
+
+
+def _ids(values: pl.Series, kind: Kind) -> NDArray[np.int64] | None:
+    """None if text that was taken for integers holds something else."""
+    if values.dtype == pl.String and kind == "integer":
+        integers = values.cast(pl.Int64, strict=False)
+        if not (integers.cast(pl.String) == values).all(ignore_nulls=False):
+            return None
+        values = integers
+    return to_ids(values).numpy()
+
+
+def _times(values: pl.Series, name: str, *, kinds: Kinds, place: Place) -> NDArray[np.int64] | NDArray[np.float64]:
+    """int64 in the unit of the data, microseconds for dates; numbers with a fraction stay float64, to be sorted by."""
+    numbers = _parse_times(values, kinds.time)
+    unparsed = numbers.is_null()
+    if unparsed.any() and kinds.time == "integer" and _parse_times(values.filter(unparsed), "number").null_count() == 0:
+        raise KindsChanged(replace(kinds, time="number"))
+    bad = unparsed | ~numbers.is_finite() | (numbers.abs() >= 2.0**63) if numbers.dtype.is_float() else unparsed
+    if bad.any():
+        row = int(bad.arg_max() or 0)
+        raise DataError(
+            f"{place(row)}: {values[row]!r} (column {name!r}) is not a time; mend it, or leave times out (time_col='')"
+        )
+    return numbers.to_numpy()
+
+
+def _parse_times(values: pl.Series, kind: TimeKind | None) -> pl.Series:
+    """Int64, or Float64 for numbers; null where it cannot be parsed."""
+    if kind == "number":
+        return values.cast(pl.Float64, strict=False)
+    if kind == "integer":
+        return values.cast(pl.Int64, strict=False)
+    if values.dtype == pl.String:
+        try:
+            values = values.str.to_datetime(time_unit="us", strict=False)
+        except pl.exceptions.PolarsError:  # not even a format was found
+            return pl.Series([None] * len(values), dtype=pl.Int64)
+    return values.cast(pl.Datetime("us")).to_physical()
