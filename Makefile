@@ -12,7 +12,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/tableless inspect --num-ids 100000 --picture out/inspect.png
+	$(BIN)/tableless demo --out out/demo
 
 test: setup
 	$(BIN)/python -m pytest -n 2

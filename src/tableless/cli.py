@@ -75,6 +75,9 @@ Epochs = Annotated[int, typer.Option(help="At most this many passes over the dat
 BatchSize = Annotated[int, typer.Option(help="Actions per step.")]
 Rate = Annotated[float, typer.Option("--learning-rate", help="Of Adam.")]
 Patience = Annotated[int, typer.Option(help="Epochs without a better validation AUC before it stops.")]
+Recipe = Annotated[
+    str, typer.Option(help="How computed embeddings are trained: fast (by way of a table) or paper (as published).")
+]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Run = Annotated[Path, typer.Argument(help="A run directory that `tableless train` has written.")]
@@ -93,6 +96,7 @@ def train(
     learning_rate: Rate = 1e-3,
     negatives_per_positive: Annotated[int, typer.Option(help="Sampled items the user did not choose.")] = 4,
     patience: Patience = 3,
+    recipe: Recipe = "fast",
     seed: Seed = 0,
     embedding_dim: Dim = 32,
     core: Core = 0,
@@ -121,6 +125,7 @@ def train(
         num_negatives=negatives_per_positive,
         learning_rate=learning_rate,
         patience=patience,
+        recipe=_one_of("--recipe", recipe, "fast", "paper"),
         seed=seed,
     )
     model = runs.ModelConfig(scheme=scheme, budget=budget, backbone=backbone, embedding_dim=embedding_dim)
@@ -144,6 +149,7 @@ def train(
             resume=resume,
             device=device,
             processes=processes,
+            on_note=progress.tell,
             on_batch=progress.on_batch,
             on_epoch=progress.on_epoch,
         )
@@ -192,6 +198,7 @@ def compare(
     batch_size: BatchSize = 2048,
     learning_rate: Rate = 1e-3,
     patience: Patience = 3,
+    recipe: Recipe = "fast",
     seed: Seed = 0,
     embedding_dim: Dim = 32,
     core: Core = 0,
@@ -217,7 +224,12 @@ def compare(
         seeds=seeds,
     )
     training = TrainConfig(
-        epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, patience=patience, seed=seed
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        patience=patience,
+        recipe=_one_of("--recipe", recipe, "fast", "paper"),
+        seed=seed,
     )
     with TrainingProgress(quiet=as_json) as progress:
         parts = runs.load_split(chosen, cache_dir=cache_dir, report=progress.tell)
@@ -274,9 +286,8 @@ def embed(
     """Vectors for any number of ids, in bounded memory."""
     from .recommender.answers import TrainedRun, embed_file
 
-    if side not in ("user", "item"):
-        raise ValueError(f"--side is {side!r}; it must be user or item")
-    count = embed_file(TrainedRun(run), ids, out, side=side, column=column)  # type: ignore[arg-type]
+    chosen = _one_of("--side", side, "user", "item")
+    count = embed_file(TrainedRun(run), ids, out, side=chosen, column=column)
     print(json.dumps({"count": count, "out": str(out)}) if as_json else f"{count:,} vectors in {out}")
 
 
@@ -317,8 +328,6 @@ def _data_config(
 ) -> DataConfig:
     from .recommender.runs import DataConfig
 
-    if split not in ("leave-one-out", "global-time"):
-        raise ValueError(f"--split is {split!r}; it must be leave-one-out or global-time")
     return DataConfig(
         data=data,
         data_dir=str(data_dir) if data_dir else None,
@@ -326,8 +335,14 @@ def _data_config(
         item_col=item_col,
         time_col=time_col,
         core=core,
-        split=split,  # type: ignore[arg-type]
+        split=_one_of("--split", split, "leave-one-out", "global-time"),
     )
+
+
+def _one_of(option: str, value: str, *choices: str) -> Any:
+    if value not in choices:
+        raise ValueError(f"{option} is {value!r}; it must be {' or '.join(choices)}")
+    return value
 
 
 def _print_results(results: dict[str, Any]) -> None:

@@ -37,9 +37,7 @@ def test_it_finds_what_is_certain_to_be_found():
     "scheme", ["dhe", "full", "hashing-trick", "bloom", "hash-embedding", "hybrid", "compositional", "low-rank"]
 )
 def test_every_scheme_and_backbone_trains_end_to_end(scheme, backbone):
-    config = ModelConfig(
-        scheme=scheme, budget="1/2", backbone=backbone, options={"num_hashes": 32} if scheme == "dhe" else {}
-    )
+    config = ModelConfig(scheme=scheme, budget="1/2", backbone=backbone)
     model, results = run(DATA, config, replace(FAST, epochs=2), small_split())
     assert 0 < results["auc"] < 1
     assert results["epochs"] == 2
@@ -77,10 +75,20 @@ def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
 
 @pytest.mark.parametrize("scheme", ["full", "dhe"])
 def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
-    config = ModelConfig(scheme=scheme, budget="1/2", options={"num_hashes": 32} if scheme == "dhe" else {})
-    run(DATA, config, replace(FAST, epochs=4), small_split(), out=tmp_path / "whole")
-    run(DATA, config, replace(FAST, epochs=2), small_split(), out=tmp_path / "parts")
-    run(DATA, config, replace(FAST, epochs=4), small_split(), out=tmp_path / "parts", resume=True)
+    class Crash(Exception):
+        pass
+
+    def crash_after_two_epochs(report):
+        metrics = tmp_path / "parts" / "metrics.jsonl"
+        if metrics.exists() and len(metrics.read_text().splitlines()) == 2:
+            raise Crash
+
+    config = ModelConfig(scheme=scheme, budget="1/2")
+    training = replace(FAST, epochs=4)
+    run(DATA, config, training, small_split(), out=tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(DATA, config, training, small_split(), out=tmp_path / "parts", on_epoch=crash_after_two_epochs)
+    run(DATA, config, training, small_split(), out=tmp_path / "parts", resume=True)
     whole, parts = (load_file(tmp_path / name / "resume.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[key], parts[key]) for key in whole)
     lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "parts")]
@@ -92,7 +100,7 @@ def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
 def test_a_run_directory_can_be_read_back(tmp_path):
     model, results = run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
-        "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
+        "tensorboard", "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
         "users.parquet",
     }  # fmt: skip
     again, config = load_run(tmp_path)

@@ -1,7 +1,8 @@
 """Ids → vectors: raw ids → ids → codes → embeddings."""
 
 from .bag import EmbeddingBag
-from .deep_hash import DeepHashEmbedding
+from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
+from .distillation import Distillation, distil
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
@@ -13,13 +14,16 @@ from .storage import load_scheme, save_scheme
 __all__ = [
     "ENCODING_VERSION",
     "LSH",
+    "PAPER_NETWORK",
     "SCHEMES",
     "DeepHashEmbedding",
+    "Distillation",
     "EmbeddingBag",
     "EmbeddingScheme",
     "HashFamily",
     "JointEmbedding",
     "SideFeatures",
+    "distil",
     "embedding_for",
     "load_scheme",
     "save_scheme",

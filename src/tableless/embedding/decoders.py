@@ -22,6 +22,7 @@ Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet",
 Activation = Literal["mish", "relu", "silu", "tanh", "sine"]
 Normalization = Literal["batch", "none"]
 
+
 class EmbeddingNetwork(nn.Module):
     """`depth` (h) hidden layers and a linear output layer.
 

@@ -31,23 +31,23 @@ def distil(
     ids: Tensor | None = None,
     metric: Tensor | None = None,
     visits: int = 400,
-    batch_size: int = 8192,
-    learning_rate: float = 0.06,
+    batch_size: int = 2048,
+    learning_rate: float = 0.03,
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,
 ) -> Distillation:
     """Fit `scheme`, in place, to the rows of a trained table; the data it was trained on is not needed.
 
-    `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim] weighs the dimensions:
-    an error e counts as ‖e·metric‖². Every row is visited `visits` times; more is better, with diminishing returns.
+    `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
+    counts: ‖e @ metric‖². Every row is visited `visits` times; more is better, with diminishing returns.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
     if rows.shape != (len(ids), scheme.embedding_dim):
         raise ValueError(f"the table has shape {tuple(rows.shape)}; expected [{len(ids)}, {scheme.embedding_dim}]")
     start = time.perf_counter()
-    weight = torch.ones(scheme.embedding_dim) if metric is None else metric
-    variance = (rows * weight).square().mean()
+    metric = torch.eye(scheme.embedding_dim) if metric is None else metric
+    variance = (rows @ metric).square().mean()
     batch_size = min(batch_size, len(rows))
     per_pass = -(-len(rows) // batch_size)
     steps = max(1, visits) * per_pass
@@ -62,27 +62,27 @@ def distil(
             order = torch.randperm(len(rows), generator=generator) if per_pass > 1 else torch.arange(len(rows))
         part = order[step % per_pass :: per_pass]
         optimizer.zero_grad()
-        error = ((scheme(ids[part]) - rows[part]) * weight).square().mean() / variance
-        error.backward()
+        error = ((scheme(ids[part]) - rows[part]) @ metric).square().mean() / variance
+        torch.autograd.backward(error)
         optimizer.step()
         schedule.step()
         if on_step:
             on_step(step + 1, steps, float(error.detach()))
     settle_statistics(scheme, ids, batch_size=batch_size)
     scheme.eval()
-    unexplained, cosine = _compare(rows, scheme, ids, weight, batch_size)
+    unexplained, cosine = _compare(rows, scheme, ids, metric, batch_size)
     return Distillation(unexplained / float(variance), cosine, steps, time.perf_counter() - start)
 
 
 @torch.no_grad()
-def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 8192) -> None:
+def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 2048) -> None:
     """Replace the running statistics of batch norm, which lag behind the weights, by those of the final weights."""
     norms = [module for module in scheme.modules() if isinstance(module, BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     if not norms:
         return
     scheme.train()
-    for number, part in enumerate(ids.split(batch_size)):
+    for number, part in enumerate(torch.split(ids, batch_size)):
         for norm in norms:
             norm.momentum = 1 / (number + 1)  # a plain mean over the batches
         scheme(part)
@@ -91,10 +91,10 @@ def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 8192)
 
 
 @torch.no_grad()
-def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, weight: Tensor, batch: int) -> tuple[float, float]:
+def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor, batch: int) -> tuple[float, float]:
     errors, cosines = 0.0, 0.0
-    for part in torch.arange(len(rows)).split(batch):
+    for part in torch.split(torch.arange(len(rows)), batch):
         vectors = scheme(ids[part])
-        errors += float(((vectors - rows[part]) * weight).square().sum())
+        errors += float(((vectors - rows[part]) @ metric).square().sum())
         cosines += float(torch.cosine_similarity(vectors, rows[part], dim=-1).sum())
-    return errors / rows.numel(), cosines / len(rows)
+    return errors / (len(rows) * metric.shape[-1]), cosines / len(rows)

@@ -70,9 +70,11 @@ _BLOCK = 512  # numbers that stay in the first-level cache through all passes of
 _f32 = np.float32
 
 
-# Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising. The
-# numpy error model leaves out the check for a zero divisor, which would have the same effect.
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "arcp", "nnan", "ninf", "nsz", "reassoc"})
+# Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.
+# The numpy error model leaves out the check for a zero divisor, which would have the same effect.
+@numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"contract", "arcp", "nnan", "ninf", "nsz", "reassoc"}
+)
 def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.float32]) -> None:
     """Fill `out` with x·tanh(ln(1 + eˣ)) and, unless it is empty, `slope` with the derivative, both from one eˣ.
 

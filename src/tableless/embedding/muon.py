@@ -32,22 +32,22 @@ class Muon(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     update = self._matrix_update if parameter.ndim > 1 else self._vector_update
-                    parameter.add_(update(parameter, self.state[parameter]), alpha=-group["lr"])
+                    parameter.add_(update(parameter.grad, self.state[parameter]), alpha=-group["lr"])
 
-    def _matrix_update(self, parameter: Tensor, state: dict[str, Tensor]) -> Tensor:
+    def _matrix_update(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
         if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-        state["momentum"].lerp_(parameter.grad, 1 - _MOMENTUM)
-        direction = torch.lerp(parameter.grad, state["momentum"], _MOMENTUM)  # Nesterov
-        return _orthogonalise(direction) * (0.2 * max(parameter.shape[-2:]) ** 0.5)
+            state["momentum"] = torch.zeros_like(gradient)
+        state["momentum"].lerp_(gradient, 1 - _MOMENTUM)
+        direction = torch.lerp(gradient, state["momentum"], _MOMENTUM)  # Nesterov
+        return _orthogonalise(direction) * (0.2 * max(gradient.shape[-2:]) ** 0.5)
 
-    def _vector_update(self, parameter: Tensor, state: dict[str, Tensor]) -> Tensor:
+    def _vector_update(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
         if not state:
-            state["mean"], state["square"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
             state["count"] = torch.zeros(())
         state["count"] += 1
-        state["mean"].lerp_(parameter.grad, 0.1)
-        state["square"].lerp_(parameter.grad.square(), 0.02)
+        state["mean"].lerp_(gradient, 0.1)
+        state["square"].lerp_(gradient.square(), 0.02)
         mean = state["mean"] / (1 - 0.9 ** state["count"])
         return mean / ((state["square"] / (1 - 0.98 ** state["count"])).sqrt() + 1e-8)
 

@@ -34,6 +34,8 @@ class EmbeddingScheme(nn.Module, ABC):
 
     open_vocabulary: bool
     """May it be asked about ids it was not sized for? (On the class: with default arguments.)"""
+    learns_from_table: bool = False
+    """Is it better fitted to a trained table first than trained from nothing? (True where vectors are computed.)"""
     embedding_dim: int
 
     @abstractmethod

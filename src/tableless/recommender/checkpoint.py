@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from collections.abc import Mapping
@@ -10,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, tensor
 
 from ..embedding.side_features import SideFeatures
 from ..embedding.storage import build_scheme, describe_scheme, save_tensors, write_model, write_text
 from .models import BACKBONES, MLP, Recommender
 from .training import EpochReport
 
-_METRICS, _STATE = "metrics.jsonl", "resume.safetensors"
+_METRICS, _STATE, _START = "metrics.jsonl", "resume.safetensors", "start.safetensors"
 
 
 def describe_recommender(model: Recommender) -> dict[str, Any]:
@@ -82,10 +83,19 @@ class RunDirectory:
         lines = (self.directory / _METRICS).read_text(encoding="utf-8").splitlines()
         return [EpochReport(**json.loads(line)) for line in lines[:done]], tensors
 
+    def start(self) -> dict[str, Tensor] | None:
+        """The weights that training began with, if an earlier attempt got that far."""
+        path = self.directory / _START
+        return load_file(path) if self._resume and path.exists() else None
+
+    def keep_start(self, model: Mapping[str, Tensor]) -> None:
+        """Keep the weights that training begins with."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_text(self.directory / "config.json", json.dumps(self.config, indent=2) + "\n")
+        save_tensors(model, self.directory / _START)
+
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Add an epoch. The state that says how many epochs count is written last."""
-        from torch import tensor
-
         self.directory.mkdir(parents=True, exist_ok=True)
         metrics = self.directory / _METRICS
         earlier = metrics.read_text(encoding="utf-8").splitlines()[: report.epoch] if report.epoch else []
@@ -93,6 +103,7 @@ class RunDirectory:
         if report.is_best or not (self.directory / "model.safetensors").exists():
             write_model(self.directory, self.config, model)
         save_tensors({**state, "epochs": tensor(report.epoch + 1)}, self.directory / _STATE)
+        _add_to_tensorboard(self.directory, report)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Keep what was measured at the end."""
@@ -107,6 +118,17 @@ class RunDirectory:
                 raise ValueError(
                     f"{self.directory} was started with another {key} ({theirs} instead of {ours}); give another --out"
                 )
+
+
+def _add_to_tensorboard(directory: Path, report: EpochReport) -> None:
+    """The same figures as events, where that extra is installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(directory / "tensorboard")) as events:
+        for name in ("loss", "validation_auc", "examples_per_second"):
+            events.add_scalar(name, getattr(report, name), report.epoch)
 
 
 def _without_epochs(value: Any) -> Any:

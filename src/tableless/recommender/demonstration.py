@@ -26,7 +26,9 @@ def run_demo(out: Path, *, seed: int, progress: TrainingProgress) -> tuple[list[
         line: dict[str, Any] = {"data": asdict(data), "model": asdict(model), "train": asdict(training)}
         progress.on_run(number, len(SCHEMES), line)
         directory = out / scheme
-        results = run(data, model, training, split, out=directory, resume=True, on_batch=progress.on_batch)[1]
+        results = run(
+            data, model, training, split, out=directory, resume=True, on_note=progress.tell, on_batch=progress.on_batch
+        )[1]
         progress.tell(f"{scheme}: test AUC {results['auc']:.4f} after {results['epochs']} epochs")
         lines.append(line | {"results": results})
     return summarise(lines), directory

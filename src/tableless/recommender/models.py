@@ -21,7 +21,7 @@ class Recommender(nn.Module, ABC):
     """How many user–item pairs `score_all` does in a second on two cores, roughly: what decides whether an evaluation
     is exact or sampled."""
 
-    def __init__(self, *, users: EmbeddingScheme, items: EmbeddingScheme) -> None:
+    def __init__(self, *, users: EmbeddingScheme, items: EmbeddingScheme, seed: int) -> None:
         super().__init__()
         if users.embedding_dim != items.embedding_dim:
             raise ValueError(
@@ -29,6 +29,7 @@ class Recommender(nn.Module, ABC):
             )
         self.users = users
         self.items = items
+        self.seed = seed
 
     def forward(self, user_ids: Tensor, item_ids: Tensor) -> Tensor:
         """Ids [batch] and [batch, candidates] -> scores [batch, candidates]; each distinct id is embedded once."""
@@ -87,8 +88,7 @@ class GMF(Recommender):
     pairs_per_second = 2e8
 
     def __init__(self, *, users: EmbeddingScheme, items: EmbeddingScheme, seed: int = 0) -> None:
-        super().__init__(users=users, items=items)
-        self.seed = seed
+        super().__init__(users=users, items=items, seed=seed)
         self.weight = nn.Parameter(torch.ones(users.embedding_dim))  # plain matrix factorisation to begin with
         self.bias = nn.Parameter(torch.zeros(()))
 
@@ -131,9 +131,8 @@ class MLP(Recommender):
         item_features: SideFeatures | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(users=users, items=items)
+        super().__init__(users=users, items=items, seed=seed)
         self.item_features = item_features
-        self.seed = seed
         generator = seeded(seed)
         dim = users.embedding_dim
         item_dim = dim + (item_features.code_dim if item_features else 0)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from ..embedding.storage import write_model, write_text
@@ -23,6 +24,7 @@ from .distributed import Processes
 from .evaluation import Metrics, evaluate, model_scores, popularity_scores
 from .interactions import Interactions
 from .models import BACKBONES, Recommender
+from .recipes import train_fast
 from .splits import Split, split_global_time, split_leave_one_out
 from .streaming import RESERVOIR, Reservoir, StreamReport, train_on_stream
 from .training import EpochReport, TrainConfig, train
@@ -103,18 +105,24 @@ def run(
     resume: bool = False,
     device: str = "auto",
     processes: Processes = Processes(),  # noqa: B008 - frozen
+    on_note: Callable[[str], None] | None = None,
     on_batch: Callable[[int, int, int, float], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
 ) -> tuple[Recommender, dict[str, Any]]:
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results."""
     start = time.perf_counter()
+    if train_config.recipe == "paper" and model_config.scheme == "dhe":
+        model_config = replace(model_config, options={**PAPER_NETWORK, **model_config.options})
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = _describe_run(data, model, model_config, train_config, kinds)
     journal = RunDirectory(out, config, resume=resume) if out is not None and processes.is_first else None
-    reports = train(
-        model, split, train_config, journal=journal, processes=processes, on_batch=on_batch, on_epoch=on_epoch
-    )
+    settings: dict[str, Any] = {"journal": journal, "processes": processes}
+    settings |= {"on_batch": on_batch, "on_epoch": on_epoch}
+    if train_config.recipe == "fast" and model.users.learns_from_table:
+        reports = train_fast(model, split, train_config, on_note=on_note, **settings)
+    else:
+        reports = train(model, split, train_config, **settings)
     seconds = time.perf_counter() - start
     results = measure(model, split) | popularity_and_best(data, split)
     results |= {

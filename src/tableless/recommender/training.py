@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from queue import Queue
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,8 @@ class TrainConfig:
     num_negatives: int = 4  # as in NCF
     learning_rate: float = 1e-3
     patience: int = 3  # epochs without a better validation AUC before it stops
+    schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
+    recipe: Literal["fast", "paper"] = "fast"  # how computed embeddings are trained: recipes.py
     seed: int = 0
 
 
@@ -50,6 +53,12 @@ class Journal(Protocol):
 
     def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
         """The epochs done so far and the state after the last of them; empty if there is nothing to resume."""
+
+    def start(self) -> dict[str, Tensor] | None:
+        """The weights that training began with, if an earlier attempt got that far."""
+
+    def keep_start(self, model: Mapping[str, Tensor]) -> None:
+        """Keep the weights that training begins with, where getting there took time."""
 
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Keep the report, the state to resume from and, if it is the best so far, the model."""
@@ -88,6 +97,7 @@ def train(
         # Buffers are averaged after the epoch; broadcasting those of rank 0 before each batch would lose the others'.
         step = DistributedDataParallel(step, broadcast_buffers=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    steps = config.epochs * len(batches)
     reports, state = journal.resume() if journal else ([], {})
     best = {key: value.clone() for key, value in model.state_dict().items()}
     if reports:
@@ -100,6 +110,7 @@ def train(
         start, total = time.perf_counter(), torch.zeros((), device=device)
         try:
             for index, batch in enumerate(_prefetch(batches.epoch(epoch))):
+                _set_rate(optimizer, config, (epoch * len(batches) + index) / steps)
                 optimizer.zero_grad()
                 loss = step(
                     user_inputs[batch.users.to(device)],
@@ -157,6 +168,15 @@ class _Loss(nn.Module):
         chosen = torch.zeros_like(scores)
         chosen[:, 0] = 1
         return F.binary_cross_entropy_with_logits(scores, chosen, weight)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:
+    """One cycle: up from a tenth during the first tenth, then down along a cosine to nearly nothing."""
+    share = 1.0
+    if config.schedule == "one-cycle":
+        share = 0.1 + 9 * progress if progress < 0.1 else (1 + math.cos(math.pi * (progress - 0.1) / 0.9)) / 2
+    for group in optimizer.param_groups:
+        group["lr"] = config.learning_rate * share
 
 
 def _is_over(reports: list[EpochReport], patience: int) -> bool:

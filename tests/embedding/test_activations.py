@@ -1,0 +1,47 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tableless.embedding.activations import _mish, mish
+
+WIDE = torch.cat([torch.linspace(-120, 120, 5001), torch.linspace(-3, 3, 5001), torch.tensor([0.0, -0.0, 1e-30])])
+
+
+def test_mish_and_its_slope_are_those_of_the_definition():
+    exact = WIDE.double().requires_grad_()
+    F.mish(exact).sum().backward()
+    x = WIDE.clone().requires_grad_()
+    out = mish(x)
+    out.sum().backward()
+    torch.testing.assert_close(out.double(), F.mish(WIDE.double()), atol=1e-6, rtol=2e-7)
+    torch.testing.assert_close(x.grad.double(), exact.grad, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (511,), (512,), (513,), (3, 0, 2), (7, 5)])
+def test_any_shape_will_do(shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(mish(x), F.mish(x), atol=1e-6, rtol=1e-6)
+
+
+def test_rows_need_not_be_contiguous():
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0)).T.requires_grad_()
+    mish(x).square().sum().backward()
+    y = x.detach().clone().requires_grad_()
+    F.mish(y).square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_no_slope_is_computed_where_no_gradient_is_wanted():
+    assert _mish(torch.randn(5), False)[1].numel() == 0
+    with torch.no_grad():
+        assert not mish(torch.randn(5, requires_grad=True)).requires_grad
+
+
+def test_it_compiles_without_a_graph_break():
+    x = torch.randn(10)
+    torch.testing.assert_close(torch.compile(mish, fullgraph=True, backend="aot_eager")(x), mish(x))
+
+
+def test_double_precision_is_torch_s_own():
+    x = torch.randn(10, dtype=torch.float64)
+    assert torch.equal(mish(x), F.mish(x))

@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch import nn
+
+from tableless import SCHEMES, DeepHashEmbedding, distil
+from tableless.embedding.distillation import settle_statistics
+from tableless.embedding.muon import Muon, _orthogonalise
+
+
+def structured_table(rows=600, dim=8, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, dim, generator=generator)
+
+
+def test_a_trained_embedding_becomes_a_network_without_the_data():
+    embedding = nn.Embedding(600, 8)
+    scheme = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=600)
+    result = distil(embedding, scheme, visits=150, batch_size=200)
+    vectors = scheme(torch.arange(600)).detach()
+    rows = embedding.weight.detach()
+    error = (vectors - rows).square().mean() / rows.square().mean()
+    assert result.unexplained == pytest.approx(float(error), rel=0.02)
+    assert result.unexplained < 0.25
+    assert result.mean_cosine > 0.85
+    assert result.steps == 150 * 3
+
+
+@pytest.mark.parametrize("arguments", [{"num_experts": 3}, {"normalization": "batch"}])
+def test_experts_and_batch_norm_are_fitted_too(arguments):
+    scheme = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=600, **arguments)
+    assert distil(structured_table(), scheme, visits=150, batch_size=200).unexplained < 0.5
+
+
+@pytest.mark.parametrize("name", ["bloom", "low-rank"])
+def test_any_scheme_can_learn_from_a_table(name):
+    scheme = SCHEMES[name].from_budget("1/2", embedding_dim=8, vocab_size=600)
+    assert distil(structured_table(), scheme, visits=100, batch_size=200).unexplained < 0.9
+
+
+def test_rows_belong_to_the_ids_that_are_given():
+    ids = torch.randint(-(2**62), 2**62, (600,), generator=torch.Generator().manual_seed(1))
+    table = structured_table()
+    scheme = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=600)
+    distil(table, scheme, ids=ids, visits=150, batch_size=200)
+    assert torch.cosine_similarity(scheme(ids), table).mean() > 0.85
+    assert torch.cosine_similarity(scheme(torch.arange(600)), table).mean() < 0.3
+
+
+def test_the_metric_says_which_errors_count():
+    metric = torch.diag(torch.tensor([10.0] + [0.1] * 7))
+    scheme = DeepHashEmbedding.from_budget("1/4", embedding_dim=8, vocab_size=600)
+    table = structured_table()
+    distil(table, scheme, metric=metric, visits=150, batch_size=200)
+    errors = (scheme(torch.arange(600)) - table).square().mean(0)
+    assert errors[0] < 0.2 * errors[1:].mean()
+
+
+def test_the_same_seed_gives_the_same_fit():
+    results = []
+    for _ in range(2):
+        scheme = DeepHashEmbedding.from_budget("1/2", embedding_dim=8, vocab_size=600)
+        distil(structured_table(), scheme, visits=3, batch_size=200)
+        results.append(scheme(torch.arange(600)))
+    assert torch.equal(*results)
+
+
+def test_a_table_that_does_not_fit_is_refused():
+    scheme = DeepHashEmbedding(4, width=8)
+    with pytest.raises(ValueError, match=r"shape \(600, 8\); expected \[600, 4\]"):
+        distil(structured_table(), scheme)
+
+
+def test_settled_statistics_are_those_of_all_ids():
+    scheme = DeepHashEmbedding(8, width=16, depth=1, num_hashes=32)
+    ids = torch.arange(1000)
+    settle_statistics(scheme, ids, batch_size=100)
+    layer = scheme.decoder.hidden[0]
+    expected = layer.linear(scheme.encoder(ids)).mean(0)
+    torch.testing.assert_close(layer.norm.running_mean, expected, atol=1e-5, rtol=1e-4)
+    assert layer.norm.momentum == 0.1
+
+
+@pytest.mark.parametrize("shape", [(20, 50), (50, 20), (3, 20, 30)])
+def test_orthogonalised_matrices_have_singular_values_near_one(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(_orthogonalise(matrix))
+    assert values.min() > 0.5
+    assert values.max() < 1.4
+
+
+def test_muon_lowers_a_loss_and_leaves_parameters_without_gradient_alone():
+    layer, idle = nn.Linear(6, 6), nn.Parameter(torch.ones(3, 3))
+    optimizer = Muon([*layer.parameters(), idle], lr=0.05)
+    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (layer(x) - x.flip(-1)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.1 * losses[0]
+    assert torch.equal(idle, torch.ones(3, 3))

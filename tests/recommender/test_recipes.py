@@ -1,0 +1,62 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tableless.recommender import recipes
+from tableless.recommender.evaluation import evaluate, model_scores
+from tableless.recommender.recipes import fit_to_teacher, train_fast
+from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.training import TrainConfig, train
+from tests.recommender.tiny import small_split
+
+DATA = DataConfig(data="world:users=600,items=300,actions=40000")
+TRAINING = TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3)
+
+
+@pytest.mark.parametrize("backbone", ["gmf", "mlp"])
+def test_a_network_fitted_to_a_table_ranks_nearly_as_the_table_does(backbone):
+    split = load_split(DATA)
+    teacher = build_model(ModelConfig(scheme="full", backbone=backbone), split, seed=0)
+    train(teacher, split, TRAINING)
+    student = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
+    before = evaluate(model_scores(student, split.train), split).auc
+    fit_to_teacher(student, teacher, split)
+    after, goal = (evaluate(model_scores(model, split.train), split).auc for model in (student, teacher))
+    assert before < 0.6
+    assert after > goal - 0.03
+
+
+def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
+    split = load_split(DATA)
+    config = ModelConfig(scheme="dhe", budget="1/1")
+    aucs = {
+        recipe: run(DATA, config, replace(TRAINING, recipe=recipe), split)[1]["auc"] for recipe in ("fast", "paper")
+    }
+    assert aucs["fast"] > aucs["paper"]
+
+
+def test_the_paper_s_recipe_has_the_paper_s_network():
+    model, _ = run(DATA, ModelConfig(scheme="dhe", budget="1/1"), TrainConfig(epochs=1, recipe="paper"), small_split())
+    assert (model.users.num_hashes, model.users.depth, model.users.normalization) == (1024, 5, "batch")
+
+
+def test_a_vocabulary_too_large_for_a_table_is_trained_from_nothing(monkeypatch):
+    monkeypatch.setattr(recipes, "LARGEST_TEACHER", 100)
+    notes = []
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1"), small_split(), seed=0)
+    reports = train_fast(model, small_split(), TrainConfig(epochs=2), on_note=notes.append)
+    assert "too large to learn from" in notes[0]
+    assert len(reports) == 2
+
+
+def test_the_balanced_factors_give_the_table_s_own_scores():
+    teacher = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+    targets = recipes._gmf_targets(teacher)
+    users, items = targets["users"][0], targets["items"][0]
+    expected = (teacher.users.table * teacher.weight) @ teacher.items.table.mT
+    torch.testing.assert_close(users @ items.mT, expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(users.mT @ users, items.mT @ items, atol=1e-2, rtol=1e-3)
