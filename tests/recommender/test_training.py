@@ -100,8 +100,8 @@ def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
 def test_a_run_directory_can_be_read_back(tmp_path):
     model, results = run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
-        "tensorboard", "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
-        "users.parquet",
+        "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
+        "users.parquet", "tensorboard",
     }  # fmt: skip
     again, config = load_run(tmp_path)
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in again.state_dict().items())

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import llvmlite.binding as llvm
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-# LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of these loops, and numba can only be told
-# otherwise for the whole process. What the user has set stays.
-_config: Any = numba.config
-if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
-    _config.CPU_NAME = llvm.get_host_cpu_name()
-    _config.CPU_FEATURES = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+from .compiling import compiled
 
 Int64s = NDArray[np.int64]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) -> None:
     """Fill `out` [len(ids), num_hashes] with the buckets of `ids`."""
     high, low, offset, prime = _columns(coefficients)
@@ -32,7 +23,7 @@ def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) ->
             out[row, i] = _remainder(rest, num_buckets, inverse_buckets)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.float32]) -> None:
     """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids`, in one pass that never stores a bucket."""
     high, low, offset, prime = _columns(coefficients)
@@ -47,7 +38,7 @@ def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDAr
             out[row, i] = np.float32(bucket) * step - np.float32(1.0)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _remainder(dividend: np.int64, divisor: int, inverse: float) -> np.int64:
     """`dividend % divisor`, exact for 0 <= dividend < 2^63 and a quotient below 2^34, without an integer division.
 
@@ -59,7 +50,7 @@ def _remainder(dividend: np.int64, divisor: int, inverse: float) -> np.int64:
     return rest - divisor if rest >= divisor else rest
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _columns(coefficients: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Each coefficient's values side by side in memory, as vector loads want them."""
     columns = np.ascontiguousarray(coefficients.T)
@@ -71,10 +62,8 @@ _f32 = np.float32
 
 
 # Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.
-# The numpy error model leaves out the check for a zero divisor, which would have the same effect.
-@numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"contract", "arcp", "nnan", "ninf", "nsz", "reassoc"}
-)
+# Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
+@compiled(fastmath={"nnan", "ninf", "nsz"})
 def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.float32]) -> None:
     """Fill `out` with x·tanh(ln(1 + eˣ)) and, unless it is empty, `slope` with the derivative, both from one eˣ.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..embedding.compiling import compiled
 from .interactions import Interactions
 from .negatives import sample_negatives, sort_within_users
 
@@ -98,7 +98,7 @@ class _Marks:
         return torch.from_numpy(distinct[:count].copy()), torch.from_numpy(inverse.reshape(rows.shape))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mark(
     rows: NDArray[np.int32],
     batch: int,

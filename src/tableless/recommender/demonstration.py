@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,8 @@ def run_demo(out: Path, *, seed: int, progress: TrainingProgress) -> tuple[list[
         line: dict[str, Any] = {"data": asdict(data), "model": asdict(model), "train": asdict(training)}
         progress.on_run(number, len(SCHEMES), line)
         directory = out / scheme
-        results = run(
-            data, model, training, split, out=directory, resume=True, on_note=progress.tell, on_batch=progress.on_batch
-        )[1]
+        shutil.rmtree(directory, ignore_errors=True)  # that of an earlier demonstration
+        results = run(data, model, training, split, out=directory, on_note=progress.tell, on_batch=progress.on_batch)[1]
         progress.tell(f"{scheme}: test AUC {results['auc']:.4f} after {results['epochs']} epochs")
         lines.append(line | {"results": results})
     return summarise(lines), directory

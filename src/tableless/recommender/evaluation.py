@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..embedding.compiling import compiled
 from ..embedding.scheme import EmbeddingScheme
 from .interactions import Interactions
 from .models import Recommender
@@ -28,6 +28,7 @@ ScoreRows = Callable[[Rows], Tensor]
 
 CUTOFF = 10
 _BLOCK_PAIRS = 4_000_000
+_CHUNK = 65_536
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,10 @@ def model_scores(model: Recommender, interactions: Interactions) -> ScoreRows:
     """All item vectors are computed once, a user's when asked for."""
     device = next(model.parameters()).device
     model.eval()
-    with torch.no_grad():
-        items = model.prepare_items(model.item_vectors(scheme_inputs(model.items, interactions.item_ids).to(device)))
+    item_inputs = scheme_inputs(model.items, interactions.item_ids)
+    with torch.no_grad():  # in chunks: the codes of millions of items at once would take gigabytes
+        chunks = [model.prepare_items(model.item_vectors(ids.to(device))) for ids in torch.split(item_inputs, _CHUNK)]
+    items = torch.cat(chunks)
     user_inputs = scheme_inputs(model.users, interactions.user_ids)
 
     def score_rows(users: Rows) -> Tensor:
@@ -207,7 +210,7 @@ def _groups(split: Split, users: Rows, items: Rows) -> dict[str, NDArray[np.bool
     }
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count(
     scores: NDArray[np.float32],
     held_out: Rows,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ..embedding import kernels as _  # noqa: F401 - it asks numba for the widest vectors before anything is compiled
+from ..embedding.compiling import compiled
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
 
 
 # fastmath lets the sum be taken in vector lanes; order of addition is all that changes.
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def pair_products(users: Floats, items: Floats, user: Positions, item: Positions, out: Floats) -> None:
     """Fill `out` [batch, n] with the inner products of users[user[b]] and items[item[b, j]]."""
     dim = users.shape[1]
@@ -27,7 +26,7 @@ def pair_products(users: Floats, items: Floats, user: Positions, item: Positions
             out[b, j] = total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def pair_gradients(
     gradient: Floats,
     users: Floats,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ..embedding.compiling import compiled
 
-@numba.njit(cache=True, nogil=True)
+
+@compiled()
 def sort_within_users(starts: NDArray[np.int64], items: NDArray[np.int32]) -> None:
     """Sort each user's items in place, so that membership is a binary search."""
     for user in range(len(starts) - 1):
         items[starts[user] : starts[user + 1]].sort()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def sample_negatives(
     users: NDArray[np.int32],
     starts: NDArray[np.int64],
@@ -42,7 +43,7 @@ def sample_negatives(
                     break
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _mix(state: np.uint64) -> np.uint64:
     """The output function of SplitMix64."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -50,13 +51,13 @@ def _mix(state: np.uint64) -> np.uint64:
     return state ^ (state >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _below(random: np.uint64, bound: int) -> np.int64:
     """A number in [0, bound) from the upper 32 random bits; its bias is below bound / 2^32."""
     return np.int64(((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _contains(items: NDArray[np.int32], first: int, last: int, wanted: np.int32) -> bool:
     end = last
     while first < last:
@@ -68,7 +69,7 @@ def _contains(items: NDArray[np.int32], first: int, last: int, wanted: np.int32)
     return first < end and items[first] == wanted
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _num_distinct(items: NDArray[np.int32], first: int, last: int) -> int:
     count = 0
     for position in range(first, last):

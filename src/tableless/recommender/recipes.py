@@ -35,6 +35,9 @@ FINE_TUNING: dict[str, Any] = {"batch_size": 16_384, "learning_rate": 1e-3, "sch
 # the validation data of MovieLens-1M (tried: 0, ⅛, ¼, ½, 1).
 _POWER = 0.25
 
+# Each row of the table is visited this often, unless all visits together would come to more than so many.
+_VISITS, _MOST_VISITS = 400, 10_000_000
+
 OnBatch = Callable[[int, int, int, float], None]
 OnEpoch = Callable[[EpochReport], None]
 
@@ -95,7 +98,9 @@ def fit_to_teacher(
         "items": split.train.item_ids[: split.num_known_items],
     }
     for side, (rows, metric) in targets.items():
-        result = distil(rows, getattr(model, side), ids=torch.from_numpy(np.array(ids[side])), metric=metric, seed=seed)
+        visits = max(1, min(_VISITS, _MOST_VISITS // len(rows)))
+        own = torch.from_numpy(np.array(ids[side]))
+        result = distil(rows, getattr(model, side), ids=own, metric=metric, visits=visits, seed=seed)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
 
 

@@ -1,0 +1,32 @@
+"""`compiled`: how every loop here is compiled. Importing it imports numba (0.3 s), so do it where a loop is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import llvmlite.binding as llvm
+import numba
+
+# LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of our loops, and numba can only be told
+# otherwise for the whole process, before it compiles anything. What the user has set stays.
+_config: Any = numba.config
+if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
+    _config.CPU_NAME = llvm.get_host_cpu_name()
+    _config.CPU_FEATURES = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(
+    *, inline: Literal["never", "always"] = "never", fastmath: set[str] | bool = False
+) -> Callable[[Function], Function]:
+    """A decorator that compiles a loop over arrays. `inline="always"` is for parts of loops.
+
+    The code is kept on disk for the next process, and runs without Python's lock. The numpy error model leaves out the
+    check for a zero divisor, which would keep loops with a division from being vectorised.
+    """
+    decorator: Callable[[Function], Function] = numba.njit(
+        cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath
+    )
+    return decorator
