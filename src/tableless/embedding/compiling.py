@@ -26,7 +26,5 @@ def compiled(
     The code is kept on disk for the next process, and runs without Python's lock. The numpy error model leaves out the
     check for a zero divisor, which would keep loops with a division from being vectorised.
     """
-    decorator: Callable[[Function], Function] = numba.njit(
-        cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath
-    )
+    decorator: Any = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath)
     return decorator
