@@ -34,7 +34,7 @@ def main() -> None:
         print(f"{arguments.actions:,} actions, {arguments.ids:,} ids, {size:.1f} GB of parquet")
         bare = peak_memory([sys.executable, "-c", "import torch, numba, polars"], seconds=60)
         print(f"  importing torch, numba and polars: {bare:,.0f} MB")
-        train = [sys.executable, "-m", "tableless", "train", str(data), "--budget", "2000000", "--batch-size", "16384"]
+        train = [sys.executable, "-m", "tableless", "train", str(data), "--budget", "2000000"]
         for name, more in (("prepare and train", []), ("stream", ["--stream"])):
             peak = peak_memory([*train, *more, "--json"], seconds=60 * arguments.minutes)
             print(f"  {name}: {peak - bare:,.0f} MB above that")

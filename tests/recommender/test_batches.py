@@ -1,16 +1,18 @@
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tableless.recommender import batches
 from tableless.recommender.batches import Batches
 from tests.recommender.tiny import interactions_of, small_split
 
 
-def flatten(batches, epoch):
+def flatten(source, epoch):
     """Every example of an epoch as (user row, chosen item, negatives)."""
     examples = []
-    for batch in batches.epoch(epoch):
+    for batch in source.epoch(epoch):
         users, items = batch.users[batch.user], batch.items[batch.item]
         examples += [(int(user), int(own[0]), tuple(own[1:].tolist())) for user, own in zip(users, items, strict=True)]
     return examples
@@ -86,3 +88,16 @@ def test_no_negative_is_ever_a_positive(picks, seed):
         weight = torch.ones_like(items) if batch.weight is None else batch.weight
         for user, own, counted in zip(users.tolist(), items.tolist(), weight.tolist(), strict=True):
             assert all(n not in picks[user] for n, w in zip(own[1:], counted[1:], strict=True) if w)
+
+
+@pytest.mark.parametrize("limit", [0, 10**6])
+def test_a_random_order_visits_everything_once_whether_shuffled_or_strided(limit, monkeypatch):
+    monkeypatch.setattr(batches, "_MOST_SHUFFLED", limit)
+    orders = []
+    for seed in range(3):
+        order = batches._Order(1001, np.random.default_rng(seed))
+        parts = [order.between(start, start + 100) for start in range(0, 1001, 100)]
+        orders.append(np.concatenate(parts).tolist())
+        assert sorted(orders[-1]) == list(range(1001))
+        assert 300 < parts[0].mean() < 700, "a batch is spread over all the data"
+    assert orders[0] != orders[1]

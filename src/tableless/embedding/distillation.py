@@ -31,7 +31,7 @@ def distil(
     ids: Tensor | None = None,
     metric: Tensor | None = None,
     visits: int = 400,
-    batch_size: int = 2048,
+    batch_size: int | None = None,
     learning_rate: float = 0.03,
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,
@@ -39,7 +39,8 @@ def distil(
     """Fit `scheme`, in place, to the rows of a trained table; the data it was trained on is not needed.
 
     `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
-    counts: ‖e @ metric‖². Every row is visited `visits` times; more is better, with diminishing returns.
+    counts: ‖e @ metric‖². Every row is visited `visits` times; more is better, with diminishing returns. A batch has 2048
+    rows for each expert: an update costs the same for few rows as for many.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
@@ -48,7 +49,7 @@ def distil(
     start = time.perf_counter()
     metric = torch.eye(scheme.embedding_dim) if metric is None else metric
     variance = (rows @ metric).square().mean()
-    batch_size = min(batch_size, len(rows))
+    batch_size = min(batch_size or 2048 * getattr(scheme, "num_experts", 1), len(rows))
     per_pass = -(-len(rows) // batch_size)
     steps = max(1, visits) * per_pass
     optimizer = Muon(scheme.parameters(), lr=learning_rate)

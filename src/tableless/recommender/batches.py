@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from ..embedding.compiling import compiled
 from .interactions import Interactions
 from .negatives import sample_negatives, sort_within_users
+
+_MOST_SHUFFLED = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,9 @@ class Batches:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch; under several ranks, this rank's share of each."""
-        order = np.arange(len(self._items), dtype=np.int32 if len(self._items) < 2**31 else np.int64)
-        np.random.default_rng([self.seed, number]).shuffle(order)
+        order = _Order(len(self._items), np.random.default_rng([self.seed, number]))
         for index in range(len(self)):
-            chosen = order[index * self.batch_size : (index + 1) * self.batch_size]
+            chosen = order.between(index * self.batch_size, (index + 1) * self.batch_size)
             # Every rank draws the whole batch and keeps its share, so that all see the same global batch.
             users = (np.searchsorted(self._starts, chosen, side="right") - 1).astype(np.int32)
             items = np.empty((len(chosen), 1 + self.num_negatives), np.int32)
@@ -79,6 +81,34 @@ class Batches:
         distinct_users, user = self._user_marks.distinct(users)
         distinct_items, item = self._item_marks.distinct(items)
         return Batch(distinct_users, distinct_items, user, item, weight)
+
+
+class _Order:
+    """The numbers below `count` in a random order.
+
+    Shuffled while that is cheap. A permutation of a hundred million would take 400 MB, so beyond `_MOST_SHUFFLED` they
+    are visited with a random stride that has no factor in common with their number: every batch is then spread evenly
+    over all the data, which is what shuffling is for.
+    """
+
+    def __init__(self, count: int, random: np.random.Generator) -> None:
+        self._count = count
+        self._shuffled: NDArray[np.int32] | None = None
+        if count <= _MOST_SHUFFLED:
+            self._shuffled = np.arange(count, dtype=np.int32)
+            random.shuffle(self._shuffled)
+            return
+        self._start = int(random.integers(count))
+        self._stride = int(random.integers(count // 4, count // 2))
+        while math.gcd(self._stride, count) > 1:
+            self._stride += 1
+
+    def between(self, first: int, last: int) -> NDArray[np.int64]:
+        """The numbers at the places `first` to `last` - 1."""
+        last = min(last, self._count)
+        if self._shuffled is not None:
+            return self._shuffled[first:last].astype(np.int64)
+        return (self._start + np.arange(first, last) * self._stride) % self._count
 
 
 class _Marks:

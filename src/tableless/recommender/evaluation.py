@@ -28,7 +28,7 @@ ScoreRows = Callable[[Rows], Tensor]
 
 CUTOFF = 10
 _BLOCK_PAIRS = 4_000_000
-_CHUNK = 65_536
+_CHUNK = 65_536  # items embedded at once: the codes of millions would take gigabytes
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,7 @@ def model_scores(model: Recommender, interactions: Interactions) -> ScoreRows:
     device = next(model.parameters()).device
     model.eval()
     item_inputs = scheme_inputs(model.items, interactions.item_ids)
-    with torch.no_grad():  # in chunks: the codes of millions of items at once would take gigabytes
-        chunks = [model.prepare_items(model.item_vectors(ids.to(device))) for ids in torch.split(item_inputs, _CHUNK)]
-    items = torch.cat(chunks)
+    items = torch.cat([_prepared_items(model, part.to(device)) for part in torch.split(item_inputs, _CHUNK)])
     user_inputs = scheme_inputs(model.users, interactions.user_ids)
 
     def score_rows(users: Rows) -> Tensor:
@@ -143,6 +141,11 @@ def model_scores(model: Recommender, interactions: Interactions) -> ScoreRows:
             return model.score_all(model.prepare_users(vectors), items)
 
     return score_rows
+
+
+@torch.no_grad()
+def _prepared_items(model: Recommender, inputs: Tensor) -> Tensor:
+    return model.prepare_items(model.item_vectors(inputs))
 
 
 def popularity_scores(train: Interactions) -> ScoreRows:
