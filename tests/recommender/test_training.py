@@ -26,10 +26,10 @@ def test_it_finds_what_is_certain_to_be_found():
     picks = [(rng.permutation(20)[:12] + 20 * (user % 2)).tolist() for user in range(60)]
     split = split_leave_one_out(interactions_of(*picks, num_items=40))
     model = build_model(ModelConfig(scheme="full", embedding_dim=8), split, seed=0)
-    before = evaluate(model_scores(model, split.train), split).auc
+    before = evaluate(model_scores(model, split), split).auc
     train(model, split, TrainConfig(epochs=20, batch_size=64, learning_rate=3e-2))
     assert before < 0.65
-    assert evaluate(model_scores(model, split.train), split).auc > 0.8  # 20 of the other camp and half of 8: .857
+    assert evaluate(model_scores(model, split), split).auc > 0.8  # 20 of the other camp and half of 8: .857
 
 
 @pytest.mark.parametrize("backbone", ["gmf", "mlp"])
@@ -51,7 +51,7 @@ def test_training_beats_popularity_on_the_world():
     model = build_model(ModelConfig(scheme="full"), split, seed=0)
     train(model, split, TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3))
     floor = evaluate(popularity_scores(split.train), split).auc
-    assert evaluate(model_scores(model, split.train), split).auc > floor + 0.03
+    assert evaluate(model_scores(model, split), split).auc > floor + 0.03
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others():
@@ -69,7 +69,7 @@ def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
     reports = train(model, small_split(), TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2))
     best = max(reports, key=lambda report: report.validation_auc)
     assert len(reports) == best.epoch + 1 + 2 < 60
-    validation = evaluate(model_scores(model, small_split().train), small_split(), on="validation").auc
+    validation = evaluate(model_scores(model, small_split()), small_split(), on="validation").auc
     assert validation == pytest.approx(best.validation_auc)
 
 
@@ -190,3 +190,18 @@ def test_a_user_who_chose_everything_does_not_stop_training():
     model = build_model(ModelConfig(scheme="full"), split, seed=0)
     reports = train(model, split, TrainConfig(epochs=1))
     assert np.isfinite(reports[0].loss)
+
+
+def test_in_a_split_by_time_an_open_scheme_answers_for_new_ids_and_a_table_says_that_it_cannot():
+    data = replace(DATA, split="global-time")
+    split = load_split(data)
+    assert (split.num_known_users, split.num_known_items) != (split.train.num_users, split.train.num_items)
+    results = {
+        scheme: run(data, ModelConfig(scheme=scheme, budget="1/1"), replace(FAST, epochs=1), split)[1]
+        for scheme in ("dhe", "full")
+    }
+    new = int(((split.test_users >= split.num_known_users) | (split.test_items >= split.num_known_items)).sum())
+    assert results["dhe"]["unanswered"] == 0
+    assert results["dhe"]["evaluated"] == len(split.test_users)
+    assert results["full"]["unanswered"] == new
+    assert results["full"]["evaluated"] == len(split.test_users) - new

@@ -39,8 +39,8 @@ def distil(
     """Fit `scheme`, in place, to the rows of a trained table; the data it was trained on is not needed.
 
     `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
-    counts: ‖e @ metric‖². Every row is visited `visits` times; more is better, with diminishing returns. A batch has 2048
-    rows for each expert: an update costs the same for few rows as for many.
+    counts: ‖e @ metric‖². Every row is visited `visits` times; more is better, with diminishing returns. A batch has
+    2048 rows for each expert: an update costs the same for few rows as for many.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids

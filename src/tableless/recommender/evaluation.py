@@ -127,13 +127,14 @@ def given_negatives(score_rows: ScoreRows, users: Rows, items: Rows, negatives: 
     return Comparison(below=below, above=above, equal=equal)
 
 
-def model_scores(model: Recommender, interactions: Interactions) -> ScoreRows:
-    """All item vectors are computed once, a user's when asked for."""
+def model_scores(model: Recommender, split: Split) -> ScoreRows:
+    """All item vectors are computed once, a user's when asked for. Only known items, if the model knows no others."""
     device = next(model.parameters()).device
     model.eval()
-    item_inputs = scheme_inputs(model.items, interactions.item_ids)
+    item_ids = split.train.item_ids if model.answers_new_ids else split.train.item_ids[: split.num_known_items]
+    item_inputs = scheme_inputs(model.items, item_ids)
     items = torch.cat([_prepared_items(model, part.to(device)) for part in torch.split(item_inputs, _CHUNK)])
-    user_inputs = scheme_inputs(model.users, interactions.user_ids)
+    user_inputs = scheme_inputs(model.users, split.train.user_ids)
 
     def score_rows(users: Rows) -> Tensor:
         with torch.no_grad():

@@ -43,7 +43,7 @@ def _require_same_rows(run: TrainedRun, interactions: Interactions) -> None:
 
 def _measure_given(run: TrainedRun, split: Split, path: Path) -> dict[str, Any]:
     users, items, others = _read_negatives(run, split.train, path)
-    outcome = given_negatives(model_scores(run.model, split.train), users, items, others)
+    outcome = given_negatives(model_scores(run.model, split), users, items, others)
     hit = outcome.position < CUTOFF
     return {
         "auc": float(outcome.auc.mean()),

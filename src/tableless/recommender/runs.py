@@ -200,7 +200,7 @@ def measure(model: Recommender, split: Split) -> dict[str, Any]:
         "max_pairs": EXACT_SECONDS * model.pairs_per_second,
         "answers_new_ids": model.answers_new_ids,
     }
-    scores = model_scores(model, split.train)
+    scores = model_scores(model, split)
     test = evaluate(scores, split, on="test", **settings)
     validation = evaluate(scores, split, on="validation", **settings)
     return {

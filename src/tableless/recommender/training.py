@@ -131,7 +131,7 @@ def train(
         seconds = time.perf_counter() - start
         average_buffers(model, processes)
         auc = evaluate(
-            model_scores(model, split.train),
+            model_scores(model, split),
             split,
             on="validation",
             max_pairs=model.pairs_per_second,
