@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,8 @@ def compare(
     ]
     results = []
     for index, (model, training) in enumerate(wanted):
-        line: Result = {"data": asdict(data), "model": asdict(model), "train": asdict(training)}
+        # Where the data was found is this machine's business, and no part of what was run.
+        line: Result = {"data": asdict(replace(data, data_dir=None)), "model": asdict(model), "train": asdict(training)}
         if on_run:
             on_run(index, len(wanted), line)
         if _key(line) not in finished:
@@ -188,9 +189,8 @@ def _size(budget: str) -> float:
 
 
 def _key(line: Mapping[str, Any]) -> str:
-    """What makes two runs the same run. Where the data was found does not."""
-    data = {name: value for name, value in line["data"].items() if name != "data_dir"}
-    return json.dumps([data, line["model"], line["train"]], sort_keys=True)
+    """What makes two runs the same run."""
+    return json.dumps([line["data"], line["model"], line["train"]], sort_keys=True)
 
 
 def _read(path: Path) -> list[Result]:
