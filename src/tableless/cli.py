@@ -130,8 +130,10 @@ def train(
     )
     model = runs.ModelConfig(scheme=scheme, budget=budget, backbone=backbone, embedding_dim=embedding_dim)
     if stream:
+        from .recommender.stream_runs import run_stream
+
         with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
-            results = runs.run_stream(
+            results = run_stream(
                 chosen, model, training, out=out, device=device, processes=processes, on_batch=progress.on_stream
             )
         if processes.is_first:

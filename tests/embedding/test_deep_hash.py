@@ -2,12 +2,13 @@ import json
 import subprocess
 import sys
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 
 from tableless import DeepHashEmbedding, SideFeatures, load_scheme, save_scheme
+from tests.embedding.onnx_agreement import assert_onnx_agrees
+
+SOME_IDS = [[5, -3, 2**62, 8, 0, 2**63 - 1, -(2**63)], list(range(50)), [7]]
 
 
 def test_forward_is_the_decoder_of_the_encoder():
@@ -62,30 +63,14 @@ def test_repeating_an_id_in_the_batch_does_not_change_its_vector_in_eval_mode():
 def test_onnx_agrees_for_every_kind_of_network(arguments, tmp_path):
     scheme = DeepHashEmbedding(8, width=16, depth=2, num_hashes=32, initial_std=1.0, **arguments)
     scheme(torch.arange(100))
-    check_onnx(scheme.eval(), tmp_path / "scheme.onnx")
+    assert_onnx_agrees(scheme.eval(), tmp_path / "scheme.onnx", SOME_IDS)
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 def test_onnx_agrees_with_side_features_inside(tmp_path):
     side = SideFeatures.from_matrix(torch.tensor([5, -3, 2**62, 8]), torch.rand(4, 3))
     scheme = DeepHashEmbedding(8, width=16, depth=2, num_hashes=32, initial_std=1.0, side_features=side)
-    check_onnx(scheme.eval(), tmp_path / "scheme.onnx")
-
-
-def check_onnx(scheme, path):
-    torch.onnx.export(
-        scheme,
-        (torch.arange(5),),
-        path,
-        dynamo=True,
-        input_names=["ids"],
-        dynamic_shapes={"ids": {0: torch.export.Dim.DYNAMIC}},
-        verbose=False,
-    )
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for ids in ([5, -3, 2**62, 8, 0, 2**63 - 1, -(2**63)], list(range(50)), [7]):
-        (vectors,) = session.run(None, {"ids": np.array(ids)})
-        np.testing.assert_allclose(vectors, scheme(torch.tensor(ids)).detach().numpy(), atol=1e-5)
+    assert_onnx_agrees(scheme.eval(), tmp_path / "scheme.onnx", SOME_IDS)
 
 
 def test_memory_does_not_grow_with_the_number_of_ids_streamed():

@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableless import SCHEMES, load_scheme, save_scheme
+from tests.embedding.onnx_agreement import assert_onnx_agrees
 
 VOCAB, DIM = 2_000, 16
 BUDGETS = ["1/2", "1/4"]
@@ -201,18 +201,5 @@ def test_open_schemes_answer_for_any_id_and_closed_ones_name_the_id_they_lack(na
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 def test_onnx_agrees(name, tmp_path):
     scheme = trained(name)
-    path = tmp_path / "scheme.onnx"
-    torch.onnx.export(
-        scheme,
-        (torch.arange(5),),
-        path,
-        dynamo=True,
-        input_names=["ids"],
-        dynamic_shapes={"ids": {0: torch.export.Dim.DYNAMIC}},
-        verbose=False,
-    )
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for ids in ([3], list(range(300)), EXTREMES if scheme.open_vocabulary else [VOCAB - 1]):
-        (vectors,) = session.run(None, {"ids": np.array(ids)})
-        expected = scheme(torch.tensor(ids)).detach().numpy()
-        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    beyond = EXTREMES if scheme.open_vocabulary else [VOCAB - 1]
+    assert_onnx_agrees(scheme, tmp_path / "scheme.onnx", [[3], list(range(300)), beyond])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -16,17 +15,15 @@ import torch
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
-from ..embedding.storage import write_model, write_text
 from ..embedding.tables import HybridHashing
 from .checkpoint import RunDirectory, describe_recommender
-from .datasets import find_data, load_interactions
+from .datasets import load_interactions
 from .distributed import Processes
 from .evaluation import Metrics, evaluate, model_scores, popularity_scores
 from .interactions import Interactions
 from .models import BACKBONES, Recommender
 from .recipes import train_fast
 from .splits import Split, split_global_time, split_leave_one_out
-from .streaming import RESERVOIR, Reservoir, StreamReport, train_on_stream
 from .training import EpochReport, TrainConfig, train
 from .world import World
 
@@ -88,8 +85,8 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     budget: Budget = "1/1" if config.scheme == "full" else config.budget
     total = resolve_budget(budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
     # Users and items share the budget as they would share the memory of full tables.
-    users = _build_scheme(config, total * split.num_known_users // vocab, split.num_known_users, seed=2 * seed)
-    items = _build_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
+    users = size_scheme(config, total * split.num_known_users // vocab, split.num_known_users, seed=2 * seed)
+    items = size_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
     _give_rows_to_frequent(users, train.user_ids, np.diff(train.starts))
     _give_rows_to_frequent(items, train.item_ids, np.bincount(train.items, minlength=train.num_items))
     return BACKBONES[config.backbone](users=users, items=items, seed=seed)
@@ -115,7 +112,7 @@ def run(
         model_config = replace(model_config, options={**PAPER_NETWORK, **model_config.options})
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
-    config = _describe_run(data, model, model_config, train_config, kinds)
+    config = describe_run(data, model, model_config, train_config, kinds)
     journal = RunDirectory(out, config, resume=resume) if out is not None and processes.is_first else None
     settings: dict[str, Any] = {"journal": journal, "processes": processes}
     settings |= {"on_batch": on_batch, "on_epoch": on_epoch}
@@ -135,63 +132,6 @@ def run(
         _save_lists(model, split.train, journal.directory)
         journal.finish(results)
     return model, results
-
-
-def run_stream(
-    data: DataConfig,
-    model_config: ModelConfig,
-    train_config: TrainConfig,
-    *,
-    out: Path | str | None = None,
-    device: str = "auto",
-    processes: Processes = Processes(),  # noqa: B008 - frozen
-    on_batch: Callable[[StreamReport], None] | None = None,
-) -> dict[str, Any]:
-    """Train on a stream, each process on its own share; with `out`, leave a run directory."""
-    from .reading.actions import stream_actions
-    from .reading.columns import guess_columns
-    from .reading.kinds import first_kinds
-
-    start = time.perf_counter()
-    if "/" in model_config.budget or "." in model_config.budget:
-        raise ValueError(
-            f"a budget of {model_config.budget} is a share of a full table, and a stream has no known vocabulary; "
-            "give a number of parameters (1000000) or memory (16MB)"
-        )
-    files = find_data(data.data, data_dir=data.data_dir)
-    columns = guess_columns(files[0], user_col=data.user_col, item_col=data.item_col)
-    allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
-    schemes = [_build_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
-    model = BACKBONES[model_config.backbone](users=schemes[0], items=schemes[1], seed=train_config.seed)
-    model.to(choose_device(device))
-    reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
-    batches = stream_actions(
-        data.data if not files[1:] else files[0].parent,
-        columns=columns,
-        rank=processes.rank,
-        world_size=processes.world_size,
-        batch_size=max(1, train_config.batch_size // processes.world_size),
-    )
-    report = train_on_stream(model, batches, train_config, processes=processes, reservoir=reservoir, on_batch=on_batch)
-    results = {
-        "auc": report.auc,
-        "recent_auc": report.recent_auc,
-        "actions": report.num_actions,
-        "num_parameters": model.num_parameters,
-        "embedding_parameters": model.embedding_parameters,
-        "seconds": round(time.perf_counter() - start, 2),
-    }
-    if out is not None and processes.is_first:
-        import polars as pl
-
-        kinds = first_kinds(files, columns)
-        directory = Path(out)
-        config = _describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
-        write_model(directory, config, model.state_dict())
-        # Names of strings are not kept: a stream is not for listing. Their ids are.
-        pl.DataFrame({"item": reservoir.values, "id": reservoir.values}).write_parquet(directory / "items.parquet")
-        write_text(directory / "results.json", json.dumps(results, indent=2) + "\n")
-    return results
 
 
 def measure(model: Recommender, split: Split) -> dict[str, Any]:
@@ -246,13 +186,14 @@ def with_seed(config: TrainConfig, seed: int) -> TrainConfig:
     return replace(config, seed=seed)
 
 
-def _describe_run(
+def describe_run(
     data: DataConfig,
     model: Recommender,
     model_config: ModelConfig,
     train_config: TrainConfig,
     kinds: Mapping[str, str],
 ) -> dict[str, Any]:
+    """Everything that a run directory's `config.json` says."""
     return {
         "data": asdict(data),
         "model": describe_recommender(model),
@@ -263,7 +204,8 @@ def _describe_run(
     }
 
 
-def _build_scheme(config: ModelConfig, budget: int, vocab_size: int, *, seed: int) -> EmbeddingScheme:
+def size_scheme(config: ModelConfig, budget: int, vocab_size: int, *, seed: int) -> EmbeddingScheme:
+    """The scheme of the config, as large as the budget allows."""
     return SCHEMES[config.scheme].from_budget(
         budget, embedding_dim=config.embedding_dim, vocab_size=vocab_size, seed=seed, **config.options
     )
