@@ -6,7 +6,6 @@ import subprocess
 import sys
 import urllib.error
 import zipfile
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -18,9 +17,7 @@ from tableless.recommender.datasets import DATASETS, KnownDataset, find_data, lo
 from tableless.recommender.interactions import DataError
 from tableless.recommender.splits import keep_core, split_global_time, split_leave_one_out
 from tableless.recommender.world import World
-
-REAL_DATA = Path(os.environ.get("TABLELESS_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-needs_real_data = pytest.mark.skipif(not REAL_DATA.is_dir(), reason="set TABLELESS_DATA to the folder of the datasets")
+from tests.recommender.real_data import REAL_DATA, needs_real_data
 
 CSV = "userId,movieId,rating,timestamp\n1,10,5,3\n2,10,4,1\n1,20,3,2\n2,30,1,2\n1,30,1,4\n"
 
@@ -355,7 +352,6 @@ def test_neither_names_nor_the_world_need_polars():
     assert "pip install 'tableless[data]'" in run.stdout.splitlines()[1]
 
 
-@pytest.mark.real_data
 @needs_real_data
 class TestRealData:
     @pytest.mark.parametrize(

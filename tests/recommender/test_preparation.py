@@ -1,7 +1,6 @@
 import os
 import time
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,9 +14,7 @@ from tableless.recommender.interactions import DataError
 from tableless.recommender.preparation import prepare
 from tableless.recommender.reading import parquet_files, text_files
 from tableless.recommender.reading.columns import Columns, guess_columns
-
-REAL_DATA = Path(os.environ.get("TABLELESS_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-needs_real_data = pytest.mark.skipif(not REAL_DATA.is_dir(), reason="set TABLELESS_DATA to the folder of the datasets")
+from tests.recommender.real_data import REAL_DATA, needs_real_data
 
 COLUMNS = Columns("user", "item", "time")
 
@@ -198,7 +195,6 @@ def test_progress_is_reported(tmp_path, monkeypatch):
     assert [done for what, done, _ in told if what == "reading rows.parquet"] == [3, 5]
 
 
-@pytest.mark.real_data
 @needs_real_data
 def test_movielens_in_parts_equals_movielens_at_once(tmp_path):
     file = REAL_DATA / "ml-1m.parquet"

@@ -36,7 +36,7 @@ FINE_TUNING: dict[str, Any] = {"batch_size": 16_384, "learning_rate": 1e-3, "sch
 _POWER = 0.25
 
 # Each row of the table is visited this often, unless all visits together would come to more than so many.
-_VISITS, _MOST_VISITS = 400, 10_000_000
+_VISITS, _MOST_VISITS = 400, 4_000_000
 
 OnBatch = Callable[[int, int, int, float], None]
 OnEpoch = Callable[[EpochReport], None]
