@@ -169,7 +169,8 @@ def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
         "from tableless.recommender.distributed import join_processes\n"
         "torch.set_num_threads(1)\n"
         "with join_processes() as processes:\n"
-        "    model = build_model(ModelConfig(scheme='dhe', budget='1/1'), small_split(), seed=0)\n"
+        "    options = {'normalization': 'batch'}\n"
+        "    model = build_model(ModelConfig(scheme='dhe', budget='1/1', options=options), small_split(), seed=0)\n"
         "    train(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
         "    torch.save({k: v for k, v in model.state_dict().items()}, f'{sys.argv[1]}/{processes.rank}.pt')\n"
     )
