@@ -47,7 +47,9 @@ def distil(
     if rows.shape != (len(ids), scheme.embedding_dim):
         raise ValueError(f"the table has shape {tuple(rows.shape)}; expected [{len(ids)}, {scheme.embedding_dim}]")
     start = time.perf_counter()
+    device = next(scheme.parameters()).device
     metric = torch.eye(scheme.embedding_dim) if metric is None else metric
+    rows, ids, metric = rows.to(device), ids.to(device), metric.to(device)
     variance = (rows @ metric).square().mean()
     batch_size = min(batch_size or 2048 * getattr(scheme, "num_experts", 1), len(rows))
     per_pass = -(-len(rows) // batch_size)

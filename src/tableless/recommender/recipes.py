@@ -62,7 +62,7 @@ def train_fast(
     start = journal.start() if journal else None
     if start is None:
         note("training a full table to learn from")
-        teacher = _teacher(model, split)
+        teacher = _teacher(model, split).to(next(model.parameters()).device)
         train(teacher, split, config, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
         note("fitting the network to the table")
         fit_to_teacher(model, teacher, split, seed=config.seed, on_note=note)
