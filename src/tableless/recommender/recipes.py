@@ -31,8 +31,8 @@ FINE_TUNING: dict[str, Any] = {"batch_size": 16_384, "learning_rate": 1e-3, "sch
 """A batch of the network costs its distinct ids, of which a large one has hardly more than a small one."""
 
 # The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
-# first direction is the popularity that everyone shares, and would take all attention: half that power ranked best on
-# the validation data of MovieLens-1M (tried: 0, ⅛, ¼, ½, 1).
+# first direction is the popularity that everyone shares, and would take all attention: half that power did best
+# without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was just ahead).
 _POWER = 0.25
 
 # Each row of the table is visited this often, unless all visits together would come to more than so many.
