@@ -29,9 +29,9 @@ def test_schemes_without_collisions_tell_all_ids_apart(name):
 def test_hybrid_gives_the_most_frequent_tenth_rows_of_their_own():
     frequencies = torch.arange(1000)  # the highest ids are the most frequent
     scheme = HybridHashing.from_budget("1/2", embedding_dim=4, vocab_size=1000, frequencies=frequencies)
-    assert scheme.frequent_ids.tolist() == list(range(900, 1000))
+    assert scheme.frequent.ids.tolist() == list(range(900, 1000))
     vectors = scheme(torch.arange(1000))
-    assert torch.equal(vectors[900:], scheme.frequent_table)
+    assert torch.equal(vectors[900:], scheme.frequent.table)
     again = HybridHashing(**scheme.config)
     again.load_state_dict(scheme.state_dict())
     assert torch.equal(again(torch.arange(1000)), vectors)
@@ -39,14 +39,14 @@ def test_hybrid_gives_the_most_frequent_tenth_rows_of_their_own():
 
 def test_hybrid_takes_low_ids_for_frequent_where_nobody_says():
     scheme = HybridHashing.from_budget("1/2", embedding_dim=4, vocab_size=1000)
-    assert torch.equal(scheme(torch.arange(100)), scheme.frequent_table)
+    assert torch.equal(scheme(torch.arange(100)), scheme.frequent.table)
 
 
 def test_hybrid_refuses_frequencies_and_ids_that_do_not_fit():
     with pytest.raises(ValueError, match="one count per id"):
         HybridHashing.from_budget("1/2", embedding_dim=4, vocab_size=1000, frequencies=torch.ones(5))
     with pytest.raises(ValueError, match="1 distinct ids were given for 3 rows"):
-        HybridHashing(4, num_frequent=3, num_rows=5).set_frequent_ids(torch.tensor([1, 1]))
+        HybridHashing(4, num_frequent=3, num_rows=5).frequent.assign(torch.tensor([1, 1]))
 
 
 def test_hash_embedding_with_hashed_weights_is_open_to_new_ids():

@@ -13,6 +13,8 @@ from .decoders import BatchNorm
 from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
 
+_CHUNK = 16_384  # rows compared at once
+
 
 @dataclass(frozen=True)
 class Distillation:
@@ -30,6 +32,7 @@ def distil(
     *,
     ids: Tensor | None = None,
     metric: Tensor | None = None,
+    weights: Tensor | None = None,
     visits: int = 400,
     batch_size: int | None = None,
     learning_rate: float = 0.03,
@@ -48,9 +51,35 @@ def distil(
         raise ValueError(f"the table has shape {tuple(rows.shape)}; expected [{len(ids)}, {scheme.embedding_dim}]")
     start = time.perf_counter()
     device = next(scheme.parameters()).device
-    metric = torch.eye(scheme.embedding_dim) if metric is None else metric
-    rows, ids, metric = rows.to(device), ids.to(device), metric.to(device)
-    variance = (rows @ metric).square().mean()
+    metric = (torch.eye(scheme.embedding_dim) if metric is None else metric).to(device)
+    weights = (torch.ones(len(rows)) if weights is None else weights).to(device)
+    rows, ids = rows.to(device), ids.to(device)
+    learner, left = scheme.keep_rows(ids, rows)
+    steps = _fit(
+        learner, ids[left], rows[left], metric, weights[left], visits, batch_size, learning_rate, seed, on_step
+    )
+    settle_statistics(learner, ids[left])
+    scheme.eval()
+    unexplained, cosine = _compare(rows, scheme, ids, metric)
+    return Distillation(unexplained, cosine, steps, time.perf_counter() - start)
+
+
+def _fit(
+    scheme: EmbeddingScheme,
+    ids: Tensor,
+    rows: Tensor,
+    metric: Tensor,
+    weights: Tensor,
+    visits: int,
+    batch_size: int | None,
+    learning_rate: float,
+    seed: int,
+    on_step: Callable[[int, int, float], None] | None,
+) -> int:
+    """The regression itself; returns how many steps it took."""
+    if not len(rows):
+        return 0
+    variance = ((rows @ metric).square().mean(-1) @ weights) / len(rows)
     batch_size = min(batch_size or 2048 * getattr(scheme, "num_experts", 1), len(rows))
     per_pass = -(-len(rows) // batch_size)
     steps = max(1, visits) * per_pass
@@ -65,16 +94,14 @@ def distil(
             order = torch.randperm(len(rows), generator=generator) if per_pass > 1 else torch.arange(len(rows))
         part = order[step % per_pass :: per_pass]
         optimizer.zero_grad()
-        error = ((scheme(ids[part]) - rows[part]) @ metric).square().mean() / variance
+        errors = ((scheme(ids[part]) - rows[part]) @ metric).square().mean(-1)
+        error = (errors * weights[part]).mean() / variance
         torch.autograd.backward(error)
         optimizer.step()
         schedule.step()
         if on_step:
             on_step(step + 1, steps, float(error.detach()))
-    settle_statistics(scheme, ids, batch_size=batch_size)
-    scheme.eval()
-    unexplained, cosine = _compare(rows, scheme, ids, metric, batch_size)
-    return Distillation(unexplained / float(variance), cosine, steps, time.perf_counter() - start)
+    return steps
 
 
 @torch.no_grad()
@@ -94,10 +121,12 @@ def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 2048)
 
 
 @torch.no_grad()
-def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor, batch: int) -> tuple[float, float]:
-    errors, cosines = 0.0, 0.0
-    for part in torch.split(torch.arange(len(rows)), batch):
-        vectors = scheme(ids[part])
-        errors += float(((vectors - rows[part]) @ metric).square().sum())
-        cosines += float(torch.cosine_similarity(vectors, rows[part], dim=-1).sum())
-    return errors / (len(rows) * metric.shape[-1]), cosines / len(rows)
+def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor) -> tuple[float, float]:
+    """The share of the rows' variance that the scheme leaves over, and the mean cosine."""
+    errors, total, cosines = 0.0, 0.0, 0.0
+    for some_ids, some_rows in zip(torch.split(ids, _CHUNK), torch.split(rows, _CHUNK), strict=True):
+        vectors = scheme(some_ids)
+        errors += float(((vectors - some_rows) @ metric).square().sum())
+        total += float((some_rows @ metric).square().sum())
+        cosines += float(torch.cosine_similarity(vectors, some_rows, dim=-1).sum())
+    return errors / total, cosines / len(rows)

@@ -47,6 +47,13 @@ class EmbeddingScheme(nn.Module, ABC):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
         """The largest instance with at most `budget` trainable parameters."""
 
+    def keep_rows(self, ids: Tensor, rows: Tensor) -> tuple[EmbeddingScheme, Tensor]:
+        """Take over those rows of a trained table that can be kept as they are (none, unless a scheme says otherwise).
+
+        Returns the part of the scheme that must learn the others, and which they are (a mask over `ids`).
+        """
+        return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+
     @property
     def num_parameters(self) -> int:
         """Trainable parameters; hash coefficients are buffers and do not count."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .deep_hash import DeepHashEmbedding
+from .head_and_tail import HeadAndTail
 from .scheme import Budget, EmbeddingScheme, resolve_budget
 from .tables import (
     BloomEmbedding,
@@ -23,6 +24,7 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
     "hybrid": HybridHashing,
     "compositional": CompositionalEmbedding,
     "low-rank": LowRankEmbedding,
+    "head-and-tail": HeadAndTail,
 }
 
 

@@ -15,7 +15,7 @@ import torch
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
-from ..embedding.tables import HybridHashing
+from ..embedding.tables.frequent_rows import FrequentRows
 from .checkpoint import RunDirectory, describe_recommender
 from .datasets import load_interactions
 from .distributed import Processes
@@ -108,7 +108,7 @@ def run(
 ) -> tuple[Recommender, dict[str, Any]]:
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results."""
     start = time.perf_counter()
-    if train_config.recipe == "paper" and model_config.scheme == "dhe":
+    if train_config.recipe == "paper" and getattr(SCHEMES.get(model_config.scheme), "learns_from_table", False):
         model_config = replace(model_config, options={**PAPER_NETWORK, **model_config.options})
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
@@ -214,9 +214,9 @@ def size_scheme(config: ModelConfig, budget: int, vocab_size: int, *, seed: int)
 def _give_rows_to_frequent(
     scheme: EmbeddingScheme, ids: np.ndarray[Any, np.dtype[np.int64]], counts: np.ndarray[Any, np.dtype[np.int64]]
 ) -> None:
-    if isinstance(scheme, HybridHashing) and scheme.num_frequent:
-        most = np.argsort(-counts, kind="stable")[: scheme.num_frequent]
-        scheme.set_frequent_ids(torch.from_numpy(np.array(ids[most])))
+    for module in scheme.modules():
+        if isinstance(module, FrequentRows):
+            module.assign_most_frequent(torch.from_numpy(counts), torch.from_numpy(np.array(ids)))
 
 
 def _count_unanswerable(split: Split) -> int:

@@ -10,19 +10,17 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..hashing import HashFamily
-from ..lookup import find
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from .frequent_rows import FrequentRows
 
 
 class HybridHashing(EmbeddingScheme):
     """`num_frequent` ids have a row each; the others share a table of `num_rows` by `num_hashes` summed hashes.
 
-    Until `set_frequent_ids` is called, ids 0 to `num_frequent` - 1 count as the frequent ones: vocabularies are often
-    numbered by frequency. The list is a buffer and travels with the state dict. (Appendix B.2: the top 10 %.)
+    `frequent.assign` says which they are. (Appendix B.2: the top 10 %.)
     """
 
     open_vocabulary = True
-    frequent_ids: Tensor
 
     def __init__(
         self,
@@ -42,26 +40,18 @@ class HybridHashing(EmbeddingScheme):
         self.initial_std = initial_std
         self.seed = seed
         generator = seeded(seed)
-        self.register_buffer("frequent_ids", torch.arange(num_frequent))
-        self.frequent_table = normal(num_frequent, embedding_dim, std=initial_std, generator=generator)
+        self.frequent = FrequentRows(num_frequent, embedding_dim, std=initial_std, generator=generator)
         self.hashes = HashFamily(num_hashes, num_rows, seed)
         row_std = initial_std / math.sqrt(num_hashes)
         self.table = normal(num_rows, embedding_dim, std=row_std, generator=generator)
-
-    def set_frequent_ids(self, ids: Tensor) -> None:
-        """Say who gets a row: `num_frequent` distinct ids, before training."""
-        distinct = torch.unique(ids)
-        if len(distinct) != self.num_frequent:
-            raise ValueError(f"{len(distinct)} distinct ids were given for {self.num_frequent} rows")
-        self.frequent_ids.copy_(distinct)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
         hashed = F.embedding(self.hashes(ids), self.table).sum(-2)
         if not self.num_frequent:
             return hashed
-        position, frequent = find(ids, self.frequent_ids)
-        return torch.where(frequent.unsqueeze(-1), F.embedding(position, self.frequent_table), hashed)
+        rows, is_frequent = self.frequent(ids)
+        return torch.where(is_frequent.unsqueeze(-1), rows, hashed)
 
     @classmethod
     def from_budget(
@@ -87,5 +77,5 @@ class HybridHashing(EmbeddingScheme):
         if frequencies is not None:
             if frequencies.shape != (vocab_size,):
                 raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; it needs one count per id")
-            scheme.set_frequent_ids(frequencies.argsort(descending=True, stable=True)[:num_frequent])
+            scheme.frequent.assign_most_frequent(frequencies)
         return scheme

@@ -1,0 +1,100 @@
+"""Head and tail: tables and networks together, the third future work of the paper (section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from .deep_hash import DeepHashEmbedding
+from .scheme import INITIAL_STD, Budget, EmbeddingScheme, resolve_budget, seeded
+from .tables.frequent_rows import FrequentRows
+
+_HEAD_SHARE = 0.25
+
+
+class HeadAndTail(EmbeddingScheme):
+    """The `num_frequent` most frequent ids have a row each (`head`); a deep hash embedding computes the rest (`tail`).
+
+    `head.assign` says which they are. `network` are the arguments of the `DeepHashEmbedding`.
+    """
+
+    open_vocabulary = True
+    learns_from_table = True
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        num_frequent: int,
+        network: Mapping[str, Any],
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.num_frequent = num_frequent
+        self.initial_std = initial_std
+        self.seed = seed
+        self.head = FrequentRows(num_frequent, embedding_dim, std=initial_std, generator=seeded(seed))
+        self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, seed=seed)
+        self.network = _arguments(self.tail)  # plain values: of side features only their kind
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> float32 [..., embedding_dim]."""
+        if not self.num_frequent:
+            return self.tail(ids)
+        if torch.compiler.is_compiling():  # shapes must not depend on the data
+            rows, is_frequent = self.head(ids)
+            return torch.where(is_frequent.unsqueeze(-1), rows, self.tail(ids))
+        rows, is_frequent = self.head(ids.reshape(-1))
+        rest = (~is_frequent).nonzero().squeeze(-1)
+        return rows.index_copy(0, rest, self.tail(ids.reshape(-1)[rest])).view(*ids.shape, self.embedding_dim)
+
+    def keep_rows(self, ids: Tensor, rows: Tensor) -> tuple[EmbeddingScheme, Tensor]:
+        """The head's rows are taken over as they are; the tail has to learn the others."""
+        position, is_frequent = self.head.find(ids)
+        with torch.no_grad():
+            self.head.table[position[is_frequent]] = rows[is_frequent].to(self.head.table)
+        return self.tail, ~is_frequent
+
+    @classmethod
+    def from_budget(
+        cls,
+        budget: Budget,
+        *,
+        embedding_dim: int,
+        vocab_size: int,
+        seed: int = 0,
+        head_share: float = _HEAD_SHARE,
+        frequencies: Tensor | None = None,
+        **options: Any,
+    ) -> Self:
+        """`head_share` of the budget for rows, the rest for the network (`options` are for its own `from_budget`).
+
+        `frequencies` [vocab_size] counts how often each id 0, 1, … occurs; without it low ids count as frequent.
+        """
+        if not 0 <= head_share < 1:
+            raise ValueError(f"head_share is {head_share}; it must be at least 0 and less than 1")
+        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        num_frequent = min(int(allowed * head_share) // embedding_dim, vocab_size)
+        sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size, **options}
+        try:
+            tail = DeepHashEmbedding.from_budget(allowed - num_frequent * embedding_dim, **sizes)
+        except ValueError:  # too little is left for a network: it must have everything
+            num_frequent, tail = 0, DeepHashEmbedding.from_budget(allowed, **sizes)
+        network = {**_arguments(tail), **options}  # side features as they were given, with their rows
+        scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, seed=seed)
+        if frequencies is not None:
+            scheme.head.assign_most_frequent(frequencies)
+        return scheme
+
+
+def _arguments(network: DeepHashEmbedding) -> dict[str, Any]:
+    """What builds it again, without what head and tail share."""
+    return {
+        name: value for name, value in network.config.items() if name not in ("embedding_dim", "initial_std", "seed")
+    }

@@ -1,0 +1,49 @@
+"""Rows of their own for the ids that matter most: the part that hybrid schemes have in common."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..lookup import find
+from ..scheme import normal
+
+
+class FrequentRows(nn.Module):
+    """A row for each of `num_ids` ids, which the scheme around it treats apart from all others.
+
+    Until `assign` is called these are the ids 0 to `num_ids` - 1: vocabularies are often numbered by frequency. The
+    list is a buffer and travels with the state dict.
+    """
+
+    ids: Tensor
+
+    def __init__(self, num_ids: int, embedding_dim: int, *, std: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.num_ids = num_ids
+        self.register_buffer("ids", torch.arange(num_ids))
+        self.table = normal(num_ids, embedding_dim, std=std, generator=generator)
+
+    def assign(self, ids: Tensor) -> None:
+        """Say who gets a row: `num_ids` distinct ids, before training."""
+        distinct = torch.unique(ids)
+        if len(distinct) != self.num_ids:
+            raise ValueError(f"{len(distinct)} distinct ids were given for {self.num_ids} rows")
+        self.ids.copy_(distinct)
+
+    def assign_most_frequent(self, counts: Tensor, ids: Tensor | None = None) -> None:
+        """Give the rows to the ids that occur most often; without `ids`, counts[i] is that of the id i."""
+        if ids is None and len(counts) < self.num_ids:
+            raise ValueError(f"{len(counts)} counts were given for {self.num_ids} rows; each id needs one")
+        most = counts.argsort(descending=True, stable=True)[: self.num_ids]
+        self.assign(most if ids is None else ids[most])
+
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in the table each id is, and whether it is there."""
+        return find(ids, self.ids)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Int64 [...] -> rows [..., embedding_dim], and a mask: where it is false the row is not the id's own."""
+        position, is_listed = self.find(ids)
+        return F.embedding(position, self.table), is_listed
