@@ -34,6 +34,21 @@ def test_it_agrees_with_torch_for_offsets_empty_bags_and_padding(bag, mode, padd
     torch.testing.assert_close(ours(ids, offsets), theirs(ids, offsets), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("ids", "offsets"),
+    [([7, 3, 9, 3, 8], [0, 2, 2, 5]), ([7, 3, 9, 3, 8], [0, 5]), ([3, 3, 3], [0, 1, 3]), ([], [0, 0, 0])],
+)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 3])
+def test_it_agrees_with_torch_where_the_offsets_say_where_the_last_bag_ends(ids, offsets, mode, padding):
+    ours, theirs = pair(mode, padding)
+    ours.include_last_offset = theirs.include_last_offset = True
+    ids, offsets = torch.tensor(ids, dtype=torch.int64), torch.tensor(offsets)
+    torch.testing.assert_close(ours(ids, offsets), theirs(ids, offsets), atol=1e-6, rtol=0)
+    rows = torch.tensor([[7, 3], [9, 8]])  # have no offsets, and so no last one
+    torch.testing.assert_close(ours(rows), theirs(rows), atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_it_agrees_with_torch_for_rows_of_ids_and_their_gradients(mode):
     ids = torch.randint(0, VOCAB, (20, 7), generator=torch.Generator().manual_seed(0))

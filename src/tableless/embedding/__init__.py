@@ -6,6 +6,7 @@ from .distillation import Distillation, distil
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
+from .replacement import Replacement, replace_embeddings
 from .scheme import EmbeddingScheme
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
@@ -22,10 +23,12 @@ __all__ = [
     "EmbeddingScheme",
     "HashFamily",
     "JointEmbedding",
+    "Replacement",
     "SideFeatures",
     "distil",
     "embedding_for",
     "load_scheme",
+    "replace_embeddings",
     "save_scheme",
     "to_ids",
 ]

@@ -16,16 +16,25 @@ Mode = Literal["sum", "mean", "max"]
 class EmbeddingBag(nn.Module):
     """`torch.nn.EmbeddingBag` over any scheme. Embeddings are pooled, never codes.
 
-    Each distinct id is computed once. An empty bag gives zeros. Ids equal to `padding_id` do not count.
+    Each distinct id is computed once. An empty bag gives zeros. Ids equal to `padding_id` do not count. With
+    `include_last_offset` the offsets end with where the last bag ends, so there is one more of them than bags.
     """
 
-    def __init__(self, scheme: EmbeddingScheme, *, mode: Mode = "mean", padding_id: int | None = None) -> None:
+    def __init__(
+        self,
+        scheme: EmbeddingScheme,
+        *,
+        mode: Mode = "mean",
+        padding_id: int | None = None,
+        include_last_offset: bool = False,
+    ) -> None:
         super().__init__()
         if mode not in get_args(Mode):
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(get_args(Mode))}")
         self.scheme = scheme
         self.mode = mode
         self.padding_id = padding_id
+        self.include_last_offset = include_last_offset
 
     def forward(
         self, ids: Tensor, offsets: Tensor | None = None, *, per_sample_weights: Tensor | None = None
@@ -42,14 +51,22 @@ class EmbeddingBag(nn.Module):
             offsets = torch.arange(bags, device=ids.device) * length
         elif ids.ndim != 1 or offsets is None:
             raise ValueError(f"ids has {ids.ndim} dimensions; give [bags, length], or [n] together with offsets")
+        has_end = self.include_last_offset and ids.ndim == 1
         flat = ids.reshape(-1)
         weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
         if self.padding_id is not None:
             flat, offsets, weights = _without(self.padding_id, flat, offsets, weights)
         if not flat.numel():
-            return torch.zeros(offsets.shape[0], self.scheme.embedding_dim, device=ids.device)
+            return torch.zeros(offsets.shape[0] - has_end, self.scheme.embedding_dim, device=ids.device)
         distinct, inverse = torch.unique(flat, return_inverse=True)
-        return F.embedding_bag(inverse, self.scheme(distinct), offsets, mode=self.mode, per_sample_weights=weights)
+        return F.embedding_bag(
+            inverse,
+            self.scheme(distinct),
+            offsets,
+            mode=self.mode,
+            per_sample_weights=weights,
+            include_last_offset=has_end,
+        )
 
 
 def _without(

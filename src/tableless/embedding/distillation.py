@@ -13,6 +13,8 @@ from .decoders import BatchNorm
 from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
 
+# Each row of the table is visited as often as makes for so many visits together, within these bounds.
+_ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 20, 400
 _CHUNK = 16_384  # rows compared at once
 
 
@@ -33,7 +35,7 @@ def distil(
     ids: Tensor | None = None,
     metric: Tensor | None = None,
     weights: Tensor | None = None,
-    visits: int = 400,
+    visits: int | None = None,
     batch_size: int | None = None,
     learning_rate: float = 0.03,
     seed: int = 0,
@@ -42,7 +44,8 @@ def distil(
     """Fit `scheme`, in place, to the rows of a trained table; the data it was trained on is not needed.
 
     `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
-    counts: ‖e @ metric‖². Every row is visited `visits` times; more is better, with diminishing returns. A batch has
+    counts: ‖e @ metric‖², and `weights` [rows] how much each row does. Every row is visited `visits` times: if not
+    given 400 times, or fewer in a table of more than 7,500 rows; more is better, with diminishing returns. A batch has
     2048 rows for each expert: an update costs the same for few rows as for many.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
@@ -54,6 +57,8 @@ def distil(
     metric = (torch.eye(scheme.embedding_dim) if metric is None else metric).to(device)
     weights = (torch.ones(len(rows)) if weights is None else weights).to(device)
     rows, ids = rows.to(device), ids.to(device)
+    if visits is None:
+        visits = max(_FEWEST_VISITS, min(_MOST_VISITS, _ALL_VISITS // max(1, len(rows))))
     learner, left = scheme.keep_rows(ids, rows)
     steps = _fit(
         learner, ids[left], rows[left], metric, weights[left], visits, batch_size, learning_rate, seed, on_step

@@ -55,10 +55,11 @@ class Muon(torch.optim.Optimizer):
 def _orthogonalise(matrix: Tensor) -> Tensor:
     """The nearest matrix with singular values near 1, by a few steps of a Newton–Schulz iteration."""
     a, b, c = _COEFFICIENTS
-    wide = matrix.shape[-2] <= matrix.shape[-1]
-    x = matrix if wide else matrix.mT
+    stack = matrix.reshape(-1, *matrix.shape[-2:])
+    wide = stack.shape[-2] <= stack.shape[-1]
+    x = stack if wide else stack.mT
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(_STEPS):
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x if wide else x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x if wide else x.mT).reshape(matrix.shape)

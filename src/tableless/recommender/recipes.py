@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,16 +26,11 @@ LARGEST_TEACHER = 100_000_000
 """Parameters of the largest table that is worth training: 1.2 GB with its optimizer's moments."""
 
 FINE_TUNING_EPOCHS = 10
-FINE_TUNING: dict[str, Any] = {"batch_size": 16_384, "learning_rate": 1e-3, "schedule": "one-cycle"}
-"""A batch of the network costs its distinct ids, of which a large one has hardly more than a small one."""
 
 # The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
 # first direction is the popularity that everyone shares, and would take all attention: half that power did best
 # without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was just ahead).
 _POWER = 0.25
-
-# Each row of the table is visited this often, unless all visits together would come to more than so many.
-_VISITS, _MOST_VISITS = 400, 4_000_000
 
 OnBatch = Callable[[int, int, int, float], None]
 OnEpoch = Callable[[EpochReport], None]
@@ -74,12 +68,26 @@ def train_fast(
     return train(
         model,
         split,
-        replace(config, epochs=min(config.epochs, FINE_TUNING_EPOCHS), **FINE_TUNING),
+        fine_tuning(config, split),
+        may_keep_start=True,
         journal=journal,
         processes=processes,
         on_batch=on_batch,
         on_epoch=on_epoch,
     )
+
+
+def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
+    """How the fitted network is trained on the data.
+
+    A step of the network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
+    there must be some steps to an epoch. Larger batches bear a larger rate.
+    """
+    batch_size = min(split.num_known_users + split.num_known_items, 65_536)
+    batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
+    rate = 1e-3 * (batch_size / 16_384) ** 0.5
+    epochs = min(config.epochs, FINE_TUNING_EPOCHS)
+    return replace(config, epochs=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle")
 
 
 def fit_to_teacher(
@@ -98,9 +106,8 @@ def fit_to_teacher(
         "items": split.train.item_ids[: split.num_known_items],
     }
     for side, (rows, metric) in targets.items():
-        visits = max(1, min(_VISITS, _MOST_VISITS // len(rows)))
         own = torch.from_numpy(np.array(ids[side]))
-        result = distil(rows, getattr(model, side), ids=own, metric=metric, visits=visits, seed=seed)
+        result = distil(rows, getattr(model, side), ids=own, metric=metric, seed=seed)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
 
 

@@ -69,6 +69,7 @@ def train(
     split: Split,
     config: TrainConfig,
     *,
+    may_keep_start: bool = False,
     journal: Journal | None = None,
     processes: Processes = Processes(),  # noqa: B008 - frozen
     on_batch: Callable[[int, int, int, float], None] | None = None,
@@ -77,7 +78,8 @@ def train(
     """Train in place and leave the weights of the best epoch in the model.
 
     Binary cross-entropy on each action and its sampled negatives; after each epoch the AUC on the validation actions
-    decides which weights are kept and when to stop. Ctrl-C stops after the batch at hand and keeps the best so far.
+    decides which weights are kept and when to stop. `may_keep_start` lets the weights it starts with
+    compete too. Ctrl-C stops after the batch at hand and keeps the best so far.
     `on_batch(epoch, batch, batches, loss)` and `on_epoch(report)` are for showing progress.
     """
     device = next(model.parameters()).device
@@ -98,10 +100,12 @@ def train(
         step = DistributedDataParallel(step, broadcast_buffers=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
     steps = config.epochs * len(batches)
+    best_auc = _validation_auc(model, split) if may_keep_start else 0.0
     reports, state = journal.resume() if journal else ([], {})
     best = {key: value.clone() for key, value in model.state_dict().items()}
     if reports:
         _restore(state, model, optimizer, best)
+        best_auc = max(best_auc, *(report.validation_auc for report in reports))
     interrupted = False
     for epoch in range(len(reports), config.epochs):
         if _is_over(reports, config.patience):
@@ -130,23 +134,18 @@ def train(
             break  # an epoch cut short is not counted: resuming repeats it and ends where an undisturbed run would
         seconds = time.perf_counter() - start
         average_buffers(model, processes)
-        auc = evaluate(
-            model_scores(model, split),
-            split,
-            on="validation",
-            max_pairs=model.pairs_per_second,
-            answers_new_ids=model.answers_new_ids,
-        ).auc
+        auc = _validation_auc(model, split)
         report = EpochReport(
             epoch=epoch,
             loss=float(total) / len(batches),
             validation_auc=auc,
             seconds=seconds,
             examples_per_second=split.train.num_actions * (1 + config.num_negatives) / seconds,
-            is_best=auc > max((earlier.validation_auc for earlier in reports), default=0.0),
+            is_best=auc > best_auc,
         )
         reports.append(report)
         if report.is_best:
+            best_auc = auc
             best = {key: value.clone() for key, value in model.state_dict().items()}
         if journal:
             journal.record(report, best, _snapshot(model, optimizer, best))
@@ -168,6 +167,17 @@ class _Loss(nn.Module):
         chosen = torch.zeros_like(scores)
         chosen[:, 0] = 1
         return F.binary_cross_entropy_with_logits(scores, chosen, weight)
+
+
+def _validation_auc(model: Recommender, split: Split) -> float:
+    """Within a second or so."""
+    return evaluate(
+        model_scores(model, split),
+        split,
+        on="validation",
+        max_pairs=model.pairs_per_second,
+        answers_new_ids=model.answers_new_ids,
+    ).auc
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:

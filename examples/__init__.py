@@ -1,0 +1,1 @@
+"""What can be done with the library, as programs that run."""

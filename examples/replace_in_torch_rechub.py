@@ -1,0 +1,171 @@
+"""A trained DeepFM of torch-rechub gets its user and movie tables replaced: what does that cost in AUC?
+
+    pip install 'tableless[data,libraries]'
+    TQDM_DISABLE=1 python -m examples.replace_in_torch_rechub
+
+MovieLens-1M: will the user give this movie four stars or more? Of each user's ratings the last tenth is the test, the
+tenth before it validation. For each seed the model is trained, and then, for each budget, a copy of it is measured with
+its tables replaced (`distilled`, which needs no data) and after two more epochs (`fine-tuned`). `fresh` has schemes in
+place that were fitted to nothing: what the rest of the model knows by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, stdev
+
+import polars as pl
+import torch
+from torch import Tensor, nn
+from torch_rechub.basic.features import SparseFeature
+from torch_rechub.models.ranking import DeepFM
+from torch_rechub.trainers import CTRTrainer
+
+from tableless.embedding.replacement import replace_embeddings
+from tableless.recommender.datasets import find_data
+
+# Found on validation data: the network was fitted closely, and larger steps only lead away from there. A large batch
+# has hardly more distinct ids than a small one, and each is computed once.
+TUNING_EPOCHS, TUNING_BATCH_SIZE, TUNING_LEARNING_RATE = 2, 16_384, 1e-4
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What torch-rechub takes for a data loader: batches of features by name, and labels, in a new order each time."""
+
+    features: Mapping[str, Tensor]  # each int64 [n]
+    labels: Tensor  # float32 [n]
+    batch_size: int = 2048
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.labels) / self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        for rows in torch.split(torch.randperm(len(self.labels)), self.batch_size):
+            yield {name: values[rows] for name, values in self.features.items()}, self.labels[rows]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples for three purposes, and how many different values each feature has."""
+
+    train: Examples
+    validation: Examples
+    test: Examples
+    vocab_sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model has come to."""
+
+    parameters: int
+    auc: float  # on the test
+
+
+def main() -> None:
+    """Train, replace, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", help="where MovieLens-1M is, or goes; else $TABLELESS_DATA, or the cache")
+    parser.add_argument("--budgets", default="1/2,1/4")
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    split = split_by_time(read_movielens(arguments.data_dir))
+    results = []
+    for seed in range(arguments.seeds):
+        results.append(measure(split, arguments.budgets.split(","), min_rows=1_000, seed=seed))
+        print(f"seed {seed}:", *(f"{name} {outcome.auc:.4f};" for name, outcome in results[-1].items()), flush=True)
+    print("\n| tables | parameters of the model | test AUC |\n| --- | --- | --- |")
+    for name, outcome in results[0].items():
+        aucs = [result[name].auc for result in results]
+        spread = f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else ""
+        print(f"| {name} | {outcome.parameters:,} | {mean(aucs):.4f}{spread} |")
+
+
+def measure(
+    split: Split, budgets: Sequence[str], *, min_rows: int, embed_dim: int = 32, epochs: int = 7, seed: int = 0
+) -> dict[str, Outcome]:
+    """The trained model, and for each budget what becomes of it."""
+    torch.manual_seed(seed)
+    model = build_model(split, embed_dim=embed_dim)
+    train(model, split.train, split.validation, epochs=epochs)
+    outcomes = {"as trained": outcome_of(model, split)}
+    for budget in budgets:
+        fresh = copy.deepcopy(model)
+        replace_embeddings(fresh, budget, min_rows=min_rows, distil=False, seed=seed)
+        outcomes[f"{budget}, fresh"] = outcome_of(fresh, split)
+        fitted = copy.deepcopy(model)
+        for entry in replace_embeddings(fitted, budget, min_rows=min_rows, seed=seed):
+            print(f"{entry.name} at {budget}: {entry.unexplained:.1%} unexplained, {entry.seconds:.0f} s", flush=True)
+        outcomes[f"{budget}, distilled"] = outcome_of(fitted, split)
+        tuning = replace(split.train, batch_size=TUNING_BATCH_SIZE)
+        train(fitted, tuning, split.validation, epochs=TUNING_EPOCHS, learning_rate=TUNING_LEARNING_RATE)
+        outcomes[f"{budget}, fine-tuned"] = outcome_of(fitted, split)
+    return outcomes
+
+
+def build_model(split: Split, *, embed_dim: int) -> DeepFM:
+    """The library's own model, all features in both of its parts."""
+    features = [SparseFeature(name, vocab_size=size, embed_dim=embed_dim) for name, size in split.vocab_sizes.items()]
+    return DeepFM(features, features, mlp_params={"dims": [64, 32], "dropout": 0.2, "activation": "relu"})
+
+
+def train(
+    model: nn.Module, examples: Examples, validation: Examples, *, epochs: int, learning_rate: float = 1e-3
+) -> None:
+    """With the library's trainer; what is best on validation stays, be it what was there before."""
+    trainer = CTRTrainer(model, optimizer_params={"lr": learning_rate, "weight_decay": 1e-5})
+    best, kept = trainer.evaluate(model, validation), copy.deepcopy(model.state_dict())
+    for _ in range(epochs):
+        trainer.train_one_epoch(examples)
+        reached = trainer.evaluate(model, validation)
+        if reached > best:
+            best, kept = reached, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+
+
+def outcome_of(model: nn.Module, split: Split) -> Outcome:
+    """AUC as the library measures it."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Outcome(parameters, float(CTRTrainer(model).evaluate(model, split.test)))
+
+
+def read_movielens(data_dir: str | None = None) -> pl.DataFrame:
+    """Columns user, movie, weekday and hour (all numbered from 0), label and time."""
+    (file,) = find_data("movielens-1m", data_dir=data_dir)
+    names = ["user_id", "item_id", "rating", "timestamp"]
+    if file.suffix == ".parquet":
+        ratings = pl.read_parquet(file, columns=names)
+    else:  # its fields are separated by two colons
+        ratings = pl.read_csv(file, separator=":", has_header=False, columns=[0, 2, 4, 6], new_columns=names)
+    moment = pl.from_epoch("timestamp")
+    return ratings.select(
+        user=pl.col("user_id").rank("dense").cast(pl.Int64) - 1,
+        movie=pl.col("item_id").rank("dense").cast(pl.Int64) - 1,
+        weekday=moment.dt.weekday().cast(pl.Int64) - 1,
+        hour=moment.dt.hour().cast(pl.Int64),
+        label=(pl.col("rating") >= 4).cast(pl.Float32),
+        time=pl.col("timestamp"),
+    )
+
+
+def split_by_time(frame: pl.DataFrame) -> Split:
+    """The last tenth of each user's examples is the test, the tenth before it validation."""
+    names = [name for name in frame.columns if name not in ("label", "time")]
+    position = pl.col("time").rank("ordinal").over("user") / pl.len().over("user")  # in (0, 1]
+
+    def examples(after: float, until: float) -> Examples:
+        part = frame.filter((position > after) & (position <= until))
+        features = {name: torch.from_numpy(part[name].to_numpy().copy()) for name in names}
+        return Examples(features, torch.from_numpy(part["label"].to_numpy().copy()))
+
+    sizes = {name: int(frame[name].to_numpy().max()) + 1 for name in names}
+    return Split(examples(0.0, 0.8), examples(0.8, 0.9), examples(0.9, 1.0), sizes)
+
+
+if __name__ == "__main__":
+    main()
