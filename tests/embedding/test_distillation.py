@@ -55,6 +55,21 @@ def test_the_metric_says_which_errors_count():
     assert errors[0] < 0.2 * errors[1:].mean()
 
 
+def test_the_weights_say_whose_errors_count():
+    weights = torch.ones(600).index_fill(0, torch.arange(300), 30.0)
+    scheme = DeepHashEmbedding.from_budget("1/4", embedding_dim=8, vocab_size=600)
+    table = structured_table()
+    distil(table, scheme, weights=weights, visits=150, batch_size=200)
+    errors = (scheme(torch.arange(600)) - table).square().mean(-1)
+    assert errors[:300].mean() < 0.5 * errors[300:].mean()
+
+
+def test_a_small_table_is_visited_400_times_and_a_huge_one_20_times():
+    scheme = SCHEMES["hashing-trick"](1, num_rows=4)
+    assert distil(torch.ones(3, 1), scheme).steps == 400
+    assert distil(torch.ones(300_000, 1), scheme, batch_size=300_000).steps == 20
+
+
 def test_the_same_seed_gives_the_same_fit():
     results = []
     for _ in range(2):

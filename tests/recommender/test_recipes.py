@@ -1,11 +1,12 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from tableless.recommender import recipes
 from tableless.recommender.evaluation import evaluate, model_scores
-from tableless.recommender.recipes import fit_to_teacher, train_fast
+from tableless.recommender.recipes import fine_tuning, fit_to_teacher, train_fast
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.training import TrainConfig, train
 from tests.recommender.tiny import small_split
@@ -34,6 +35,24 @@ def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
         recipe: run(DATA, config, replace(TRAINING, recipe=recipe), split)[1]["auc"] for recipe in ("fast", "paper")
     }
     assert aucs["fast"] > aucs["paper"]
+
+
+def test_head_and_tail_gives_its_rows_to_the_most_frequent_and_learns_the_rest_from_a_table():
+    split = load_split(DATA)
+    model, results = run(DATA, ModelConfig(scheme="head-and-tail", budget="1/1"), TRAINING, split)
+    counts = torch.from_numpy(np.bincount(split.train.items, minlength=split.train.num_items))
+    expected = torch.from_numpy(np.array(split.train.item_ids))[
+        counts.argsort(descending=True, stable=True)[: model.items.num_frequent]
+    ]
+    assert model.items.head.ids.tolist() == sorted(expected.tolist())
+    assert results["auc"] > results["popularity_auc"]
+
+
+def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to_an_epoch():
+    config = fine_tuning(TrainConfig(epochs=50), small_split())
+    assert (config.epochs, config.schedule) == (10, "one-cycle")
+    assert config.batch_size == small_split().train.num_actions // 10
+    assert fine_tuning(TrainConfig(epochs=3), small_split()).epochs == 3
 
 
 def test_the_paper_s_recipe_has_the_paper_s_network():

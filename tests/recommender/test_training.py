@@ -64,6 +64,21 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others():
     assert not torch.equal(states[0]["users.table"], states[2]["users.table"])
 
 
+def test_the_start_is_kept_if_it_may_be_and_no_epoch_is_better(tmp_path):
+    model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
+    train(model, small_split(), TrainConfig(epochs=30, batch_size=256, learning_rate=1e-2, patience=30))
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    harmful = TrainConfig(epochs=3, batch_size=256, learning_rate=1.0)
+    journal = RunDirectory(tmp_path / "run", {}, resume=False)
+    reports = train(model, small_split(), harmful, may_keep_start=True, journal=journal)
+    assert not any(report.is_best for report in reports)
+    assert all(torch.equal(value, start[key]) for key, value in model.state_dict().items())
+    kept = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(value, start[key]) for key, value in kept.items())
+    reports = train(model, small_split(), harmful)
+    assert any(report.is_best for report in reports)
+
+
 def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
     model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
     reports = train(model, small_split(), TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2))
