@@ -61,8 +61,28 @@ _BLOCK = 512  # numbers that stay in the first-level cache through all passes of
 _f32 = np.float32
 
 
-# Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.
 # Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
+@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
+def exponential(x: NDArray[np.float32], e: NDArray[np.float32], bits: NDArray[np.int32]) -> None:
+    """Fill `e` with eˣ, good to some units in the last place, of x clamped to [-80, 20]; `bits` is room to work in."""
+    power = bits.view(np.float32)
+    for i in range(x.size):  # x = (whole + rest)·ln 2, and 2^whole by its bits
+        z = min(max(x[i], _f32(-80)), _f32(20)) * _f32(1.4426950408889634)
+        whole = np.int32(z + _f32(200.5)) - np.int32(200)
+        e[i] = z - _f32(whole)
+        bits[i] = (whole + np.int32(127)) << np.int32(23)
+    for i in range(x.size):  # 2^rest by its Taylor series, good to 1e-7 for |rest| ≤ ½
+        rest = e[i]
+        p = _f32(1.5403530393381609e-4)
+        p = p * rest + _f32(1.3333558146428443e-3)
+        p = p * rest + _f32(9.6181291076284772e-3)
+        p = p * rest + _f32(5.5504108664821580e-2)
+        p = p * rest + _f32(2.4022650695910072e-1)
+        p = p * rest + _f32(6.9314718055994531e-1)
+        e[i] = (p * rest + _f32(1)) * power[i]
+
+
+# Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.
 @compiled(fastmath={"nnan", "ninf", "nsz"})
 def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.float32]) -> None:
     """Fill `out` with x·tanh(ln(1 + eˣ)) and, unless it is empty, `slope` with the derivative, both from one eˣ.
@@ -70,24 +90,10 @@ def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.flo
     With n = eˣ(eˣ + 2): out = x·n/(n + 2), slope = n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 both are x and 1.
     """
     bits = np.empty(_BLOCK, np.int32)
-    power = bits.view(np.float32)
     e = np.empty(_BLOCK, np.float32)
     for start in range(0, x.size, _BLOCK):
         xs, ys, slopes = x[start : start + _BLOCK], out[start : start + _BLOCK], slope[start : start + _BLOCK]
-        for i in range(xs.size):  # x = (whole + rest)·ln 2, and 2^whole by its bits
-            z = min(max(xs[i], _f32(-80)), _f32(20)) * _f32(1.4426950408889634)
-            whole = np.int32(z + _f32(200.5)) - np.int32(200)
-            e[i] = z - _f32(whole)
-            bits[i] = (whole + np.int32(127)) << np.int32(23)
-        for i in range(xs.size):  # 2^rest by its Taylor series, good to 1e-7 for |rest| ≤ ½
-            rest = e[i]
-            p = _f32(1.5403530393381609e-4)
-            p = p * rest + _f32(1.3333558146428443e-3)
-            p = p * rest + _f32(9.6181291076284772e-3)
-            p = p * rest + _f32(5.5504108664821580e-2)
-            p = p * rest + _f32(2.4022650695910072e-1)
-            p = p * rest + _f32(6.9314718055994531e-1)
-            e[i] = (p * rest + _f32(1)) * power[i]
+        exponential(xs, e, bits)
         for i in range(xs.size):
             n = e[i] * (e[i] + _f32(2))
             ys[i] = xs[i] * n / (n + _f32(2))

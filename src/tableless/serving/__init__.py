@@ -1,0 +1,5 @@
+"""A trained model → answers."""
+
+from .inference import FastEmbedding
+
+__all__ = ["FastEmbedding"]

@@ -1,0 +1,46 @@
+"""A trained network as plain matrices: batch norm folded into the weights, experts apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..embedding.decoders import BatchNorm, EmbeddingNetwork
+
+
+@dataclass(frozen=True)
+class FoldedLayer:
+    """rows @ weight + bias."""
+
+    weight: Tensor  # [inputs, outputs]
+    bias: Tensor  # [outputs]
+
+
+@dataclass(frozen=True)
+class FoldedNetwork:
+    """One network, or one expert of several: hidden layers, each followed by the activation, and the output layer."""
+
+    hidden: tuple[FoldedLayer, ...]
+    output: FoldedLayer
+
+
+@torch.no_grad()
+def fold(network: EmbeddingNetwork) -> list[FoldedNetwork]:
+    """The network in evaluation mode, an entry per expert. Weights are copies: later training does not reach them."""
+    hidden = [_with_norm(layer.linear, layer.norm) for layer in network.hidden]  # type: ignore[arg-type]
+    output = _with_norm(network.output, nn.Identity())
+    return [
+        FoldedNetwork(tuple(layer[expert] for layer in hidden), output[expert]) for expert in range(network.num_experts)
+    ]
+
+
+def _with_norm(linear: nn.Module, norm: nn.Module) -> list[FoldedLayer]:
+    """A linear layer (of each expert) that does what the batch norm behind it would do as well."""
+    weight, bias = linear.get_parameter("weight").double(), linear.get_parameter("bias").double()
+    if isinstance(norm, BatchNorm):
+        scale = norm.weight / torch.sqrt(norm.running_var.double() + norm.eps)
+        weight, bias = weight * scale.unsqueeze(-1), (bias - norm.running_mean) * scale + norm.bias
+    experts = zip(weight.view(-1, *weight.shape[-2:]), bias.view(-1, bias.shape[-1]), strict=True)
+    return [FoldedLayer(own_weight.T.float().contiguous(), own_bias.float()) for own_weight, own_bias in experts]

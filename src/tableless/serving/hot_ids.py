@@ -1,0 +1,81 @@
+"""The vectors of the ids that are asked for most, kept ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_OBSERVED_BETWEEN_CHOICES = 200_000  # ids; often enough to follow the day, rarely enough to cost nothing
+
+
+class HotIds:
+    """An index from hot ids to their vectors, for ids that are given or for those that the traffic shows.
+
+    `compute` (ids → vectors) fills it. Learning counts ids in a table of fixed size and every so often takes the most
+    frequent; counts are then halved, so that yesterday's hits fade.
+    """
+
+    def __init__(self, capacity: int, compute: Callable[[Tensor], Tensor], *, ids: Tensor | None = None) -> None:
+        self.capacity = capacity
+        self.hits = 0
+        self.asked = 0
+        self._compute = compute
+        self._given = ids
+        self._observed = 0
+        size = _power_of_two(8 * capacity)
+        self._counted, self._counts = np.zeros(size, np.int64), np.zeros(size if ids is None else 0, np.int32)
+        self.renew()
+
+    @property
+    def ids(self) -> Tensor:
+        """The ids whose vectors are kept at the moment."""
+        return self._ids
+
+    def renew(self) -> None:
+        """Compute the vectors anew, after the model has changed."""
+        self._keep(self._given if self._given is not None else self._most_frequent())
+
+    def look_up(self, ids: Tensor, out: Tensor) -> Tensor | None:
+        """Write the vectors that are kept to their places in `out`; returns the places of the others, or None."""
+        from . import kernels
+
+        array = ids.numpy()
+        keys, places, vectors = self._index  # one read: another thread may put a new index there
+        misses = np.empty(len(array), np.int64)
+        missed = kernels.look_up(array, keys, places, vectors, out.numpy(), misses)
+        self.asked += len(array)
+        self.hits += len(array) - missed
+        if self._given is None:
+            self._observe(array)
+        return torch.from_numpy(misses[:missed]) if missed else None
+
+    def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        from . import kernels
+
+        kernels.count_traffic(ids, self._counted, self._counts)
+        self._observed += len(ids)
+        if self._observed >= _OBSERVED_BETWEEN_CHOICES:
+            self._observed = 0
+            self._keep(self._most_frequent())
+            self._counts //= 2
+
+    def _most_frequent(self) -> Tensor:
+        seen = np.flatnonzero(self._counts)
+        most = seen[np.argsort(-self._counts[seen], kind="stable")[: self.capacity]]
+        return torch.from_numpy(np.unique(self._counted[most]))
+
+    def _keep(self, ids: Tensor) -> None:
+        from . import kernels
+
+        size = _power_of_two(2 * max(1, len(ids)))
+        keys, places = np.zeros(size, np.int64), np.full(size, kernels.EMPTY, np.int32)
+        kernels.build_index(ids.numpy(), keys, places)
+        self._ids = ids
+        self._index = (keys, places, self._compute(ids).numpy())
+
+
+def _power_of_two(at_least: int) -> int:
+    return 1 << max(1, at_least - 1).bit_length()
