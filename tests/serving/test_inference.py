@@ -148,3 +148,36 @@ def test_it_stays_in_evaluation_mode_and_needs_no_gradient():
     fast = FastEmbedding(DeepHashEmbedding(8, width=8))
     assert not fast.scheme.training
     assert not fast(IDS[:3]).requires_grad
+
+
+@pytest.mark.parametrize("architecture", get_args(Architecture))
+@pytest.mark.parametrize("arguments", [{}, {"activation": "relu"}, {"num_experts": 3}, {"depth": 0}], ids=str)
+def test_int8_is_close(architecture, arguments):
+    scheme = trained(architecture=architecture, **{"width": 100, "num_hashes": 64, **arguments})
+    fast = FastEmbedding(scheme, precision="int8", sample_ids=IDS)
+    with torch.no_grad():
+        cosine = torch.cosine_similarity(fast(IDS), scheme(IDS), dim=-1)
+    assert cosine.min() > 0.99
+    assert cosine.mean() > 0.999
+
+
+def test_int8_codes_are_the_codes_rounded():
+    scheme = trained()
+    fast = FastEmbedding(scheme, precision="int8")
+    _, codes = fast._network._encode(IDS[:256], fast._network.experts[0])
+    expected = scheme.encoder(IDS[:256])
+    assert ((codes.float() - 127) / 127 - expected).abs().max() < 0.5 / 127 + 1e-5
+
+
+def test_int8_without_the_instructions_says_so_and_computes_in_fp32(monkeypatch):
+    monkeypatch.setattr("tableless.serving.int8_network.is_supported", lambda: False)
+    scheme = trained()
+    with pytest.warns(UserWarning, match="VNNI"):
+        fast = FastEmbedding(scheme, precision="int8")
+    assert fast.precision == "fp32"
+    assert_same(fast, scheme, IDS)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match="fp32, int8"):
+        FastEmbedding(trained(), precision="bf16")

@@ -38,6 +38,21 @@ def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDAr
             out[row, i] = np.float32(bucket) * step - np.float32(1.0)
 
 
+@compiled()
+def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.uint8]) -> None:
+    """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids` in steps of 1/127: 0 to 254, with 127 for 0."""
+    high, low, offset, prime = _columns(coefficients)
+    inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
+    step = np.float32(254.0 / (num_buckets - 1))
+    for row in range(len(ids)):
+        upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
+        for i in range(len(prime)):
+            total = high[i] * upper + low[i] * lower + offset[i]
+            rest = _remainder(total, prime[i], inverse_prime[i])
+            bucket = _remainder(rest, num_buckets, inverse_buckets)
+            out[row, i] = np.uint8(np.int32(np.float32(bucket) * step + np.float32(0.5)))
+
+
 @compiled(inline="always")
 def _remainder(dividend: np.int64, divisor: int, inverse: float) -> np.int64:
     """`dividend % divisor`, exact for 0 <= dividend < 2^63 and a quotient below 2^34, without an integer division.

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..embedding.activations import ACTIVATIONS
 from ..embedding.decoders import BatchNorm, EmbeddingNetwork
+from ..embedding.deep_hash import DeepHashEmbedding
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,15 @@ class FoldedNetwork:
 
     hidden: tuple[FoldedLayer, ...]
     output: FoldedLayer
+
+    def inputs_of_layers(self, codes: Tensor, scheme: DeepHashEmbedding) -> list[Tensor]:
+        """What comes into each hidden layer, and into the output layer."""
+        rows, before = [codes], list[Tensor]()
+        for layer in self.hidden:
+            after = ACTIVATIONS[scheme.activation](torch.addmm(layer.bias, rows[-1], layer.weight))
+            before.append(after + rows[-1] if scheme.architecture == "residual" and before else after)
+            rows.append(torch.cat(before, dim=-1) if scheme.architecture == "densenet" else before[-1])
+        return rows
 
 
 @torch.no_grad()

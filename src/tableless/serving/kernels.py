@@ -11,6 +11,7 @@ from ..embedding.kernels import exponential
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 _f32 = np.float32
 
 EMPTY = -1
@@ -29,6 +30,22 @@ def add_bias_and_mish(rows: Floats, bias: Floats) -> None:
         for i in range(xs.size):
             n = e[i] * (e[i] + _f32(2))
             xs[i] = xs[i] * n / (n + _f32(2))
+
+
+@compiled(fastmath={"nnan", "ninf", "nsz"})
+def mish_to_bytes(rows: Floats, scale: float, zero: int, out: Bytes) -> None:
+    """out [n, width] ← mish(rows) as bytes: rounded (byte - zero) · scale. `rows` is written over."""
+    bits = np.empty(rows.shape[1], np.int32)
+    e = np.empty(rows.shape[1], np.float32)
+    inverse, shift = _f32(1 / scale), _f32(zero + 0.5)  # truncation after adding ½ rounds what is not negative
+    for row in range(rows.shape[0]):
+        xs, ys = rows[row], out[row]
+        exponential(xs, e, bits)
+        for i in range(xs.size):
+            n = e[i] * (e[i] + _f32(2))
+            xs[i] = min(max(xs[i] * n / (n + _f32(2)) * inverse + shift, _f32(0)), _f32(255))
+        for i in range(xs.size):
+            ys[i] = np.uint8(np.int32(xs[i]))
 
 
 @compiled(inline="always")

@@ -27,7 +27,11 @@ def in_parallel(work: Callable[[int, int], None], count: int) -> None:
 
 @functools.cache
 def _pool(size: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(size, thread_name_prefix="tableless", initializer=_use_one_core, initargs=(size,))
+    pool = ThreadPoolExecutor(size, thread_name_prefix="tableless", initializer=_use_one_core, initargs=(size,))
+    everyone = threading.Barrier(size)
+    for ready in [pool.submit(everyone.wait) for _ in range(size)]:  # all threads are there, and torch's number is back
+        ready.result()
+    return pool
 
 
 def _use_one_core(usual: int) -> None:

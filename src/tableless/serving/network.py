@@ -1,0 +1,112 @@
+"""A deep hash embedding's network for serving: experts grouped, chunks that stay in the cache, every thread at work."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from ..embedding.activations import ACTIVATIONS
+from ..embedding.deep_hash import DeepHashEmbedding
+from ..embedding.encoders import DenseHashEncoder
+from ..embedding.hashing import NUMBA_IS_INSTALLED, HashFamily
+from .folding import FoldedLayer, fold
+from .workers import in_parallel
+
+CHUNK = 256
+"""Rows whose activations stay in the second-level cache through all layers."""
+
+
+class ServingNetwork(ABC):
+    """Distinct ids → vectors. Weights are those of the scheme when it was made."""
+
+    def __init__(self, scheme: DeepHashEmbedding) -> None:
+        self.scheme = scheme
+        self._buffers = threading.local()
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Int64 [n] -> float32 [n, embedding_dim]."""
+        out = torch.empty(len(ids), self.scheme.embedding_dim)
+        if self.scheme.router is None:
+            in_parallel(lambda start, stop: self._fill(out[start:stop], ids[start:stop], 0), len(ids))
+            return out
+        experts = self.scheme.router(ids)[:, 0]
+        order = experts.argsort(stable=True)
+        ends = torch.bincount(experts, minlength=self.scheme.num_experts).cumsum(0).tolist()
+        starts = [0, *ends[:-1]]
+        sorted_ids, sorted_out = ids[order], torch.empty_like(out)
+
+        def fill(start: int, stop: int) -> None:
+            for expert, (first, last) in enumerate(zip(starts, ends, strict=True)):
+                first, last = max(first, start), min(last, stop)
+                if first < last:
+                    self._fill(sorted_out[first:last], sorted_ids[first:last], expert)
+
+        in_parallel(fill, len(ids))
+        return out.index_copy_(0, order, sorted_out)
+
+    def _fill(self, out: Tensor, ids: Tensor, expert: int) -> None:
+        with torch.inference_mode():  # this may be another thread than the caller's
+            for start in range(0, len(ids), CHUNK):
+                self.compute(out[start : start + CHUNK], ids[start : start + CHUNK], expert)
+
+    @abstractmethod
+    def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
+        """Write the vectors of at most CHUNK ids that belong to one expert."""
+
+    def buffer(self, name: str, number: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """[CHUNK, width] to work in: the same one for this thread every time, so that it is in the cache already."""
+        kept: dict[tuple[str, int], Tensor] = self._buffers.__dict__.setdefault("kept", {})
+        if (name, number) not in kept:
+            kept[name, number] = torch.empty(CHUNK, width, dtype=dtype)
+        return kept[name, number]
+
+
+class FloatNetwork(ServingNetwork):
+    """In float32: one matrix product and one compiled pass for each layer."""
+
+    def __init__(self, scheme: DeepHashEmbedding) -> None:
+        super().__init__(scheme)
+        self.experts = fold(scheme.decoder)
+
+    def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
+        """As the scheme does, into buffers that are used again."""
+        network, architecture = self.experts[expert], self.scheme.architecture
+        rows = self._encode(ids)
+        before: list[Tensor] = []
+        for number, layer in enumerate(network.hidden):
+            after = self.buffer("hidden", number, layer.weight.shape[1])[: len(ids)]
+            self._activate(torch.mm(rows, layer.weight, out=after), layer)
+            if architecture == "residual" and before:
+                after.add_(rows)
+            before.append(after)
+            rows = torch.cat(before, dim=-1) if architecture == "densenet" else after
+        torch.addmm(network.output.bias, rows, network.output.weight, out=out)
+
+    def _encode(self, ids: Tensor) -> Tensor:
+        hashes = uniform_hashes(self.scheme)
+        if hashes is None:
+            return self.scheme.encoder(ids)
+        from ..embedding import kernels
+
+        codes = self.buffer("codes", 0, hashes.num_hashes)[: len(ids)]
+        kernels.uniform_codes(ids.numpy(), hashes.coefficients.numpy(), hashes.num_buckets, codes.numpy())
+        return codes
+
+    def _activate(self, rows: Tensor, layer: FoldedLayer) -> None:
+        if self.scheme.activation == "mish" and NUMBA_IS_INSTALLED:
+            from . import kernels
+
+            kernels.add_bias_and_mish(rows.numpy(), layer.bias.numpy())
+        else:
+            rows.copy_(ACTIVATIONS[self.scheme.activation](rows.add_(layer.bias)))
+
+
+def uniform_hashes(scheme: DeepHashEmbedding) -> HashFamily | None:
+    """The hashes of a scheme whose code is nothing but their uniform buckets, for which there are compiled loops."""
+    encoder = scheme.encoder
+    if isinstance(encoder, DenseHashEncoder) and encoder.distribution == "uniform" and NUMBA_IS_INSTALLED:
+        return encoder.hashes
+    return None
