@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +26,7 @@ class HotIds:
         self._compute = compute
         self._given = ids
         self._observed = 0
+        self._lock = threading.Lock()
         size = _power_of_two(8 * capacity)
         self._counted, self._counts = np.zeros(size, np.int64), np.zeros(size if ids is None else 0, np.int32)
         self.renew()
@@ -46,10 +48,11 @@ class HotIds:
         keys, places, vectors = self._index  # one read: another thread may put a new index there
         misses = np.empty(len(array), np.int64)
         missed = kernels.look_up(array, keys, places, vectors, out.numpy(), misses)
-        self.asked += len(array)
-        self.hits += len(array) - missed
-        if self._given is None:
-            self._observe(array)
+        with self._lock:
+            self.asked += len(array)
+            self.hits += len(array) - missed
+            if self._given is None:
+                self._observe(array)
         return torch.from_numpy(misses[:missed]) if missed else None
 
     def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:

@@ -53,6 +53,7 @@ class FastEmbedding(nn.Module):
         self.precision = precision
         self._sample_ids = _any_ids() if sample_ids is None else sample_ids.reshape(-1)[:_SAMPLE]
         self._lock = threading.Lock()
+        self._version = _version_of(scheme)
         self._fold()
         given = None if isinstance(hot_ids, int) else torch.unique(torch.as_tensor(hot_ids, dtype=torch.int64))
         capacity = hot_ids if isinstance(hot_ids, int) else len(given) if given is not None else 0
@@ -75,13 +76,14 @@ class FastEmbedding(nn.Module):
     def renew(self) -> None:
         """Take over the scheme's weights as they are now. `forward` does so by itself when they have changed."""
         with self._lock:
-            if self._version != _version_of(self.scheme):
+            version = _version_of(self.scheme)
+            if self._version != version:
                 self._fold()
                 if self.hot_ids is not None:
                     self.hot_ids.renew()
+                self._version = version  # last: until then other threads wait for the lock
 
     def _fold(self) -> None:
-        self._version = _version_of(self.scheme)
         network = self.scheme.tail if isinstance(self.scheme, HeadAndTail) else self.scheme
         self._network: ServingNetwork | None = None
         if isinstance(network, DeepHashEmbedding) and self.precision == "int8":
