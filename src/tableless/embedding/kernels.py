@@ -39,8 +39,8 @@ def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDAr
 
 
 @compiled()
-def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.uint8]) -> None:
-    """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids` in steps of 1/127: 0 to 254, with 127 for 0."""
+def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.int8]) -> None:
+    """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids` in steps of 1/127."""
     high, low, offset, prime = _columns(coefficients)
     inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
     step = np.float32(254.0 / (num_buckets - 1))
@@ -50,7 +50,7 @@ def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, 
             total = high[i] * upper + low[i] * lower + offset[i]
             rest = _remainder(total, prime[i], inverse_prime[i])
             bucket = _remainder(rest, num_buckets, inverse_buckets)
-            out[row, i] = np.uint8(np.int32(np.float32(bucket) * step + np.float32(0.5)))
+            out[row, i] = np.int8(np.int32(np.float32(bucket) * step + np.float32(0.5)) - np.int32(127))
 
 
 @compiled(inline="always")

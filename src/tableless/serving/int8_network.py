@@ -1,20 +1,17 @@
-"""The network in 8-bit integers: weights scaled by output, activations by ranges seen on sample ids."""
+"""The network in 8-bit integers: a product of bytes, and one compiled pass to the bytes of the next layer."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..embedding.activations import ACTIVATIONS
 from ..embedding.deep_hash import DeepHashEmbedding
-from .folding import FoldedLayer, FoldedNetwork, fold
-from .network import ServingNetwork, uniform_hashes
+from .folding import FoldedNetwork
+from .network import FloatNetwork, uniform_hashes
+from .quantization import Int8Layer
 
-_LEVELS = 255  # of an unsigned byte, counted from 0
-CODE_ZERO, CODE_SCALE = 127, 1 / 127
-"""Uniform codes in [-1, 1] as bytes 0 … 254: 0 is exact, and they come straight from the buckets."""
+_FEWEST_HASHES = 128  # below, the first layer is little of the work, and its rounding would harm all that follow
 
 
 def is_supported() -> bool:
@@ -22,111 +19,83 @@ def is_supported() -> bool:
     return torch.cpu._is_vnni_supported()
 
 
-@dataclass(frozen=True)
-class Range:
-    """How real numbers are bytes: (byte - zero) · scale."""
-
-    scale: float
-    zero: int
-
-    @classmethod
-    def of(cls, rows: Tensor) -> Range:
-        """The narrowest that holds all numbers of a sample, and 0."""
-        low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 1e-6)
-        scale = (high - low) / _LEVELS
-        return cls(scale, round(-low / scale))
-
-
-@dataclass(frozen=True)
-class Int8Layer:
-    """A linear layer whose inputs are bytes and whose outputs are float32."""
-
-    inputs: Range
-    packed: Tensor
-    scales: Tensor  # [outputs]
-    zeros: Tensor  # [outputs], all 0: weights are symmetric
-    bias: Tensor  # [outputs]
-
-    @classmethod
-    def of(cls, layer: FoldedLayer, inputs: Range) -> Int8Layer:
-        """Each output has a scale of its own, so that one large weight does not blur the others' small ones."""
-        scales = layer.weight.abs().amax(0).clamp(min=1e-12) / 127
-        weight = torch.round(layer.weight / scales).to(torch.int8).T.contiguous()  # [outputs, inputs]
-        packed = torch.ops.onednn.qlinear_prepack(weight, None)
-        return cls(inputs, packed, scales, torch.zeros(len(scales), dtype=torch.int64), layer.bias)
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Bytes [n, inputs] -> float32 [n, outputs]."""
-        return torch.ops.onednn.qlinear_pointwise(
-            rows,
-            self.inputs.scale,
-            self.inputs.zero,
-            self.packed,
-            self.scales,
-            self.zeros,
-            self.bias,
-            1.0,
-            0,
-            torch.float32,
-            "none",
-            [],
-            "",
-        )
-
-
-class Int8Network(ServingNetwork):
-    """In int8, but for the output layer: it is little of the work, and its rounding would go into every vector."""
+class Int8Network(FloatNetwork):
+    """Hidden layers in int8. The output layer, which is little of the work, and a small first one stay in float32."""
 
     def __init__(self, scheme: DeepHashEmbedding, sample_ids: Tensor) -> None:
         super().__init__(scheme)
-        folded = fold(scheme.decoder)
+        self.bytes_from_hashes = uniform_hashes(scheme) if scheme.encoder.code_dim >= _FEWEST_HASHES else None
         with torch.inference_mode():
             codes = scheme.encoder(sample_ids)
-            self.experts = [self._quantize(network, codes) for network in folded]
-        self.outputs = [network.output for network in folded]
+            self.layers = [self._quantize(network, codes) for network in self.experts]
 
     def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
-        """As in float32, with each layer's inputs made into bytes first."""
+        """As in float32; from the second layer on, inputs are bytes."""
+        network, layers = self.experts[expert], self.layers[expert]
+        simple = self.scheme.activation == "mish" and self.scheme.architecture not in ("residual", "densenet")
+        if simple and layers:
+            rows = self._through_simple_layers(ids, network, layers)
+        else:
+            rows = self._through_any_layers(ids, network, layers)
+        torch.addmm(network.output.bias, rows, network.output.weight, out=out)
+
+    def _quantize(self, network: FoldedNetwork, codes: Tensor) -> list[Int8Layer | None]:
+        """A layer each; None for a first one that stays in float32."""
+        samples = network.inputs_of_layers(codes, self.scheme)
+        first = [Int8Layer.of_codes(network.hidden[0], codes) if self.bytes_from_hashes else None]
+        later = zip(network.hidden[1:], samples[1:], strict=False)
+        return [*first, *(Int8Layer.of(layer, sample) for layer, sample in later)] if network.hidden else []
+
+    def _through_simple_layers(self, ids: Tensor, network: FoldedNetwork, layers: list[Int8Layer | None]) -> Tensor:
         from . import kernels
 
-        layers, architecture = self.experts[expert], self.scheme.architecture
-        output = self.outputs[expert]
-        rows, inputs = self._encode(ids, layers)
-        before: list[Tensor] = []
+        row_scale = self.buffer("scale", 0, 1)[: len(ids), 0]
+        inputs = self._codes_as_bytes(ids, row_scale) if layers[0] is not None else torch.empty(0)
         for number, layer in enumerate(layers):
-            after = layer(inputs)
-            following = layers[number + 1].inputs if number + 1 < len(layers) else None
-            if self.scheme.activation == "mish" and architecture not in ("residual", "densenet") and following:
-                inputs = self.buffer("inputs", number + 1, after.shape[1], torch.uint8)[: len(ids)]
-                kernels.mish_to_bytes(after.numpy(), following.scale, following.zero, inputs.numpy())
-                continue
-            rows_before, rows = rows, ACTIVATIONS[self.scheme.activation](after)
-            if architecture == "residual" and before:
-                rows = rows + rows_before
-            before.append(rows)
-            rows = torch.cat(before, dim=-1) if architecture == "densenet" else rows
-            if following:
-                inputs = self._bytes(rows, following)
-        torch.addmm(output.bias, rows, output.weight, out=out)
+            if layer is None:
+                sums, scale, carry, bias = self._first_products(ids, network)
+            else:
+                sums, scale, carry, bias = torch._int_mm(inputs, layer.weight), layer.scale, layer.carry, layer.bias
+            arrays = (sums.numpy(), row_scale.numpy(), scale.numpy(), carry.numpy(), bias.numpy())
+            following = layers[number + 1] if number + 1 < len(layers) else None
+            if following is None:
+                after = self.buffer("hidden", number, sums.shape[1])[: len(ids)]
+                kernels.mish_of_sums(*arrays, after.numpy())
+                return after
+            inputs = self.buffer("bytes", number + 1, sums.shape[1], torch.int8)[: len(ids)]
+            kernels.mish_of_sums_as_bytes(
+                *arrays, following.floor, following.inverse_channel.numpy(), inputs.numpy(), row_scale.numpy()
+            )
+        raise AssertionError("there is a last layer")
 
-    def _quantize(self, network: FoldedNetwork, codes: Tensor) -> list[Int8Layer]:
-        ranges = [Range.of(rows) for rows in network.inputs_of_layers(codes, self.scheme)]
-        if uniform_hashes(self.scheme) is not None:
-            ranges[0] = Range(CODE_SCALE, CODE_ZERO)
-        return [Int8Layer.of(layer, inputs) for layer, inputs in zip(network.hidden, ranges, strict=False)]
+    def _first_products(self, ids: Tensor, network: FoldedNetwork) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """In float32, in the form that products of bytes have: sums, scale, carry, bias."""
+        layer = network.hidden[0]
+        sums = torch.mm(self.encode(ids), layer.weight, out=self.buffer("hidden", 0, len(layer.bias))[: len(ids)])
+        self.buffer("scale", 0, 1)[: len(ids)] = 1
+        return sums, torch.ones_like(layer.bias), torch.zeros_like(layer.bias), layer.bias
 
-    def _encode(self, ids: Tensor, layers: list[Int8Layer]) -> tuple[Tensor, Tensor]:
-        """Codes as real numbers, if anything needs them, and as bytes."""
-        hashes = uniform_hashes(self.scheme)
-        if not layers or hashes is None:
-            codes = self.scheme.encoder(ids)
-            return codes, self._bytes(codes, layers[0].inputs) if layers else codes
+    def _through_any_layers(self, ids: Tensor, network: FoldedNetwork, layers: list[Int8Layer | None]) -> Tensor:
+        rows = self.encode(ids)
+        before: list[Tensor] = []
+        for layer, original in zip(layers, network.hidden, strict=True):
+            if layer is None or not before:
+                after = torch.addmm(original.bias, rows, original.weight)
+            else:
+                inputs, row_scale = layer.quantize(rows)
+                sums = torch._int_mm(inputs, layer.weight) + layer.carry
+                after = sums * row_scale.unsqueeze(-1) * layer.scale + layer.bias
+            after = ACTIVATIONS[self.scheme.activation](after)
+            before.append(after + rows if self.scheme.architecture == "residual" and before else after)
+            rows = torch.cat(before, dim=-1) if self.scheme.architecture == "densenet" else before[-1]
+        return rows
+
+    def _codes_as_bytes(self, ids: Tensor, row_scale: Tensor) -> Tensor:
         from ..embedding import kernels
 
-        inputs = self.buffer("inputs", 0, hashes.num_hashes, torch.uint8)[: len(ids)]
-        kernels.uniform_codes_as_bytes(ids.numpy(), hashes.coefficients.numpy(), hashes.num_buckets, inputs.numpy())
-        return inputs, inputs
-
-    @staticmethod
-    def _bytes(rows: Tensor, inputs: Range) -> Tensor:
-        return (rows / inputs.scale + inputs.zero).round_().clamp_(0, _LEVELS).to(torch.uint8)
+        hashes = self.bytes_from_hashes
+        assert hashes is not None
+        codes = self.buffer("bytes", 0, hashes.num_hashes, torch.int8)[: len(ids)]
+        kernels.uniform_codes_as_bytes(ids.numpy(), hashes.coefficients.numpy(), hashes.num_buckets, codes.numpy())
+        row_scale.fill_(1 / 127)
+        return codes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,8 @@ from ..embedding.kernels import exponential
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
-Bytes = NDArray[np.uint8]
+Bytes = NDArray[np.int8]
+Sums = NDArray[np.int32] | NDArray[np.float32]
 _f32 = np.float32
 
 EMPTY = -1
@@ -33,19 +36,59 @@ def add_bias_and_mish(rows: Floats, bias: Floats) -> None:
 
 
 @compiled(fastmath={"nnan", "ninf", "nsz"})
-def mish_to_bytes(rows: Floats, scale: float, zero: int, out: Bytes) -> None:
-    """out [n, width] ← mish(rows) as bytes: rounded (byte - zero) · scale. `rows` is written over."""
-    bits = np.empty(rows.shape[1], np.int32)
-    e = np.empty(rows.shape[1], np.float32)
-    inverse, shift = _f32(1 / scale), _f32(zero + 0.5)  # truncation after adding ½ rounds what is not negative
-    for row in range(rows.shape[0]):
-        xs, ys = rows[row], out[row]
-        exponential(xs, e, bits)
+def mish_of_sums(sums: Sums, row_scale: Floats, scale: Floats, carry: Floats, bias: Floats, out: Floats) -> None:
+    """out [n, width] ← mish(row_scale · scale · (sums + carry) + bias)."""
+    bits = np.empty(sums.shape[1], np.int32)
+    e = np.empty(sums.shape[1], np.float32)
+    for row in range(sums.shape[0]):
+        xs = out[row]
+        _mish_of_row(sums[row], row_scale[row], scale, carry, bias, xs, e, bits)
+
+
+@compiled(fastmath={"nnan", "ninf", "nsz"})
+def mish_of_sums_as_bytes(
+    sums: Sums,
+    row_scale: Floats,
+    scale: Floats,
+    carry: Floats,
+    bias: Floats,
+    floor: float,
+    inverse_channel: Floats,
+    out: Bytes,
+    out_row_scale: Floats,
+) -> None:
+    """The same as bytes, each row with the finest scale that holds it; `out_row_scale` may be `row_scale` itself."""
+    bits = np.empty(sums.shape[1], np.int32)
+    e = np.empty(sums.shape[1], np.float32)
+    xs = np.empty(sums.shape[1], np.float32)
+    least = _f32(floor)
+    for row in range(sums.shape[0]):
+        ys = out[row]
+        _mish_of_row(sums[row], row_scale[row], scale, carry, bias, xs, e, bits)
+        most = _f32(1e-10)
         for i in range(xs.size):
-            n = e[i] * (e[i] + _f32(2))
-            xs[i] = min(max(xs[i] * n / (n + _f32(2)) * inverse + shift, _f32(0)), _f32(255))
+            xs[i] = (xs[i] - least) * inverse_channel[i]
+            most = max(most, xs[i])
+        out_row_scale[row] = most / _f32(255)
+        inverse = _f32(255) / most
+        for i in range(xs.size):  # truncation after adding ½ rounds what is not negative
+            xs[i] = max(xs[i] * inverse + _f32(0.5), _f32(0))
         for i in range(xs.size):
-            ys[i] = np.uint8(np.int32(xs[i]))
+            ys[i] = np.int8(np.int32(xs[i]) - np.int32(128))
+
+
+@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
+def _mish_of_row(sums: Any, row_scale: Any, scale: Any, carry: Any, bias: Any, xs: Any, e: Any, bits: Any) -> None:
+    for i in range(xs.size):
+        xs[i] = _f32(sums[i]) + carry[i]
+    for i in range(xs.size):
+        xs[i] = xs[i] * scale[i]
+    for i in range(xs.size):
+        xs[i] = xs[i] * row_scale + bias[i]
+    exponential(xs, e, bits)
+    for i in range(xs.size):
+        n = e[i] * (e[i] + _f32(2))
+        xs[i] = xs[i] * n / (n + _f32(2))
 
 
 @compiled(inline="always")

@@ -74,7 +74,7 @@ class FloatNetwork(ServingNetwork):
     def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
         """As the scheme does, into buffers that are used again."""
         network, architecture = self.experts[expert], self.scheme.architecture
-        rows = self._encode(ids)
+        rows = self.encode(ids)
         before: list[Tensor] = []
         for number, layer in enumerate(network.hidden):
             after = self.buffer("hidden", number, layer.weight.shape[1])[: len(ids)]
@@ -85,7 +85,8 @@ class FloatNetwork(ServingNetwork):
             rows = torch.cat(before, dim=-1) if architecture == "densenet" else after
         torch.addmm(network.output.bias, rows, network.output.weight, out=out)
 
-    def _encode(self, ids: Tensor) -> Tensor:
+    def encode(self, ids: Tensor) -> Tensor:
+        """The codes of at most CHUNK ids, [n, code_dim]."""
         hashes = uniform_hashes(self.scheme)
         if hashes is None:
             return self.scheme.encoder(ids)
