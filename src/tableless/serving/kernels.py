@@ -61,20 +61,22 @@ def mish_of_sums_as_bytes(
     bits = np.empty(sums.shape[1], np.int32)
     e = np.empty(sums.shape[1], np.float32)
     xs = np.empty(sums.shape[1], np.float32)
+    bits_of_xs = xs.view(np.int32)
     least = _f32(floor)
     for row in range(sums.shape[0]):
         ys = out[row]
         _mish_of_row(sums[row], row_scale[row], scale, carry, bias, xs, e, bits)
-        most = _f32(1e-10)
         for i in range(xs.size):
-            xs[i] = (xs[i] - least) * inverse_channel[i]
-            most = max(most, xs[i])
+            xs[i] = max((xs[i] - least) * inverse_channel[i], _f32(1e-10))
+        largest = np.int32(0)
+        for i in range(xs.size):  # positive numbers are in the order of their bits, and a maximum of floats is slow
+            largest = max(largest, bits_of_xs[i])
+        bits[0] = largest
+        most = bits.view(np.float32)[0]
         out_row_scale[row] = most / _f32(255)
         inverse = _f32(255) / most
-        for i in range(xs.size):  # truncation after adding ½ rounds what is not negative
-            xs[i] = max(xs[i] * inverse + _f32(0.5), _f32(0))
-        for i in range(xs.size):
-            ys[i] = np.int8(np.int32(xs[i]) - np.int32(128))
+        for i in range(xs.size):  # truncation after adding ½ rounds what is positive
+            ys[i] = np.int8(np.int32(xs[i] * inverse + _f32(0.5)) - np.int32(128))
 
 
 @compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
