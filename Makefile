@@ -25,5 +25,4 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m benchmarks.hashing
-	$(BIN)/python -m benchmarks.ids
+	$(BIN)/python -m benchmarks

@@ -1,49 +1,81 @@
-"""How every benchmark here measures: tasks in turn within one run, the median and the spread, on named hardware."""
+"""What every benchmark here gives back: rows with the question, what was reached, how it spread, and the target."""
 
 from __future__ import annotations
 
-import platform
-import statistics
-import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-import torch
+from tableless.serving.stopwatch import Spread, describe_machine, on_threads, time_alternately
 
-
-def time_alternately(tasks: Mapping[str, Callable[[], object]], *, repetitions: int = 9) -> dict[str, list[float]]:
-    """Seconds of each task, repetition by repetition in turn, so that a slow moment of the machine meets all alike."""
-    for task in tasks.values():
-        task()  # compile, fill caches
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(repetitions):
-        for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+__all__ = [
+    "Row",
+    "Spread",
+    "at_least",
+    "at_most",
+    "describe_machine",
+    "figure",
+    "markdown",
+    "not_measured",
+    "on_threads",
+    "show",
+    "time_alternately",
+]
 
 
-def ratio(seconds: dict[str, list[float]], name: str, to: str) -> str:
-    """The median ratio of two tasks within a repetition, and its range."""
-    ratios = sorted(a / b for a, b in zip(seconds[name], seconds[to], strict=True))
-    return f"{statistics.median(ratios):.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f})"
+@dataclass(frozen=True)
+class Row:
+    """One line of the results. `holds` is None where there is no target, or nothing was measured."""
+
+    question: str
+    reached: str
+    spread: str = ""
+    target: str = ""
+    holds: bool | None = None
 
 
-def describe_machine() -> str:
-    """The line without which no figure means anything."""
-    model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
-    wide = "AVX-512" if "AVX512" in torch.backends.cpu.get_cpu_capability() else torch.backends.cpu.get_cpu_capability()
-    return (
-        f"{model} ({wide}), {torch.get_num_threads()} thread(s), Python {platform.python_version()}, "
-        f"torch {torch.__version__}, numpy {np.__version__}"
-    )
+def at_most(question: str, reached: Spread, target: float, unit: str = "") -> Row:
+    """A row whose median should not lie above the target."""
+    return Row(question, *_texts(reached, unit), f"≤ {_number(target)}{unit}", reached.median <= target)
 
 
-def _lines(path: str) -> list[str]:
-    file = Path(path)
-    return file.read_text().splitlines() if file.exists() else []
+def at_least(question: str, reached: Spread, target: float, unit: str = "") -> Row:
+    """A row whose median should not lie below the target."""
+    return Row(question, *_texts(reached, unit), f"≥ {_number(target)}{unit}", reached.median >= target)
+
+
+def figure(question: str, reached: Spread, unit: str = "") -> Row:
+    """A row that is there to be known, without a target."""
+    return Row(question, *_texts(reached, unit))
+
+
+def not_measured(question: str, why: str, target: str) -> Row:
+    """A row for what can't be measured here."""
+    return Row(question, f"not measured: {why}", target=target)
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """The rows as a table."""
+    lines = ["| question | reached | range | target | holds |", "| --- | --- | --- | --- | --- |"]
+    verdict = {True: "yes", False: "**no**", None: ""}
+    lines += [
+        f"| {row.question} | {row.reached} | {row.spread} | {row.target} | {verdict[row.holds]} |" for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def show(rows: Sequence[Row]) -> None:
+    """What a benchmark prints when it is run alone."""
+    print(describe_machine())
+    for row in rows:
+        spread = f" ({row.spread})" if row.spread else ""
+        verdict = {True: "holds", False: "MISSED", None: ""}[row.holds]
+        print(f"  {row.question}: {row.reached}{spread}   {row.target}   {verdict}".rstrip())
+
+
+def _texts(reached: Spread, unit: str) -> tuple[str, str]:
+    return f"{_number(reached.median)}{unit}", f"{_number(reached.low)}–{_number(reached.high)}"
+
+
+def _number(value: float) -> str:
+    """Three digits that count, and no power of ten."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -150,9 +150,21 @@ def test_compare_ends_in_a_table_and_a_picture(tmp_path):
     assert {row["scheme"] for row in rows} == {"full", "low-rank"}
 
 
+def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json():
+    arguments = ["--vocab-size", "2000", "--batch", "5", "--queries", "100"]
+    result = run("bench", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "dhe as published" in result.stdout
+    assert "1 thread(s)" in result.stdout
+    report = last_json(run("bench", *arguments, "--json"))
+    assert report["times"][0]["name"] == "full"
+    assert report["times"][0]["seconds_per_million"].keys() == {"median", "low", "high"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["bench", "--queries", "10"], "10 queries are too few"),
         (["train", "no-such-file.csv"], "no-such-file.csv"),
         (["train", "world", "--scheme", "magic"], "no scheme is called 'magic'"),
         (["train", "world", "--backbone", "magic"], "no backbone is called 'magic'"),

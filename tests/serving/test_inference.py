@@ -122,8 +122,29 @@ def test_a_changed_model_is_noticed_hot_vectors_and_all():
         scheme.decoder.output.weight.mul_(2)
     assert_same(fast, scheme, IDS)
     assert not torch.allclose(fast(IDS), before)
-    scheme.load_state_dict(trained(seed=5).state_dict())
+    for assign in (False, True):
+        scheme.load_state_dict(trained(seed=5 + assign).state_dict(), assign=assign)
+        assert_same(fast, scheme, IDS)
+
+
+def test_a_change_that_torch_does_not_record_needs_a_word():
+    scheme = trained()
+    fast = FastEmbedding(scheme, hot_ids=IDS[:50])
+    scheme.decoder.output.weight.data.mul_(2)
+    fast.renew()
     assert_same(fast, scheme, IDS)
+
+
+def test_a_scheme_that_cannot_be_watched_is_refused():
+    with torch.inference_mode():
+        scheme = trained()
+    with pytest.raises(ValueError, match="build it outside"):
+        FastEmbedding(scheme)
+
+
+def test_a_negative_number_of_hot_ids_is_refused():
+    with pytest.raises(ValueError, match="hot_ids is -3"):
+        FastEmbedding(trained(), hot_ids=-3)
 
 
 def test_given_hot_ids_are_not_computed_again():
@@ -146,6 +167,7 @@ def test_hot_ids_are_learned_from_the_traffic_and_follow_it(monkeypatch):
 
 def test_it_stays_in_evaluation_mode_and_needs_no_gradient():
     fast = FastEmbedding(DeepHashEmbedding(8, width=8))
+    fast.train()
     assert not fast.scheme.training
     assert not fast(IDS[:3]).requires_grad
 

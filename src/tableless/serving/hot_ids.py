@@ -51,19 +51,23 @@ class HotIds:
         with self._lock:
             self.asked += len(array)
             self.hits += len(array) - missed
-            if self._given is None:
-                self._observe(array)
+            chosen = self._observe(array) if self._given is None else None
+        if chosen is not None:  # without the lock: to compute their vectors takes a while
+            self._keep(chosen)
         return torch.from_numpy(misses[:missed]) if missed else None
 
-    def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor | None:
+        """Count ids; every so often, those that are to be kept from now on."""
         from . import kernels
 
         kernels.count_traffic(ids, self._counted, self._counts)
         self._observed += len(ids)
-        if self._observed >= _OBSERVED_BETWEEN_CHOICES:
-            self._observed = 0
-            self._keep(self._most_frequent())
-            self._counts //= 2
+        if self._observed < _OBSERVED_BETWEEN_CHOICES:
+            return None
+        self._observed = 0
+        chosen = self._most_frequent()
+        self._counts //= 2
+        return chosen
 
     def _most_frequent(self) -> Tensor:
         seen = np.flatnonzero(self._counts)

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.hashing import NUMBA_IS_INSTALLED
@@ -17,6 +18,7 @@ from ..embedding.scheme import EmbeddingScheme, seeded
 from . import int8_network
 from .hot_ids import HotIds
 from .network import FloatNetwork, ServingNetwork
+from .watch import Watch
 
 Precision = Literal["fp32", "int8"]
 _SAMPLE = 2048  # ids that show how large activations become
@@ -45,6 +47,8 @@ class FastEmbedding(nn.Module):
         super().__init__()
         if precision not in get_args(Precision):
             raise ValueError(f"precision is {precision!r}; it must be one of {', '.join(get_args(Precision))}")
+        if isinstance(hot_ids, int) and hot_ids < 0:
+            raise ValueError(f"hot_ids is {hot_ids}; it must be 0 or more, or the ids themselves")
         if precision == "int8" and not (int8_network.is_supported() and NUMBA_IS_INSTALLED):
             warnings.warn("int8 needs a CPU with VNNI instructions, and numba; computing in fp32 instead", stacklevel=2)
             precision = "fp32"
@@ -53,7 +57,7 @@ class FastEmbedding(nn.Module):
         self.precision = precision
         self._sample_ids = _any_ids() if sample_ids is None else sample_ids.reshape(-1)[:_SAMPLE]
         self._lock = threading.Lock()
-        self._version = _version_of(scheme)
+        self._watch = Watch(scheme)
         self._fold()
         given = None if isinstance(hot_ids, int) else torch.unique(torch.as_tensor(hot_ids, dtype=torch.int64))
         capacity = hot_ids if isinstance(hot_ids, int) else len(given) if given is not None else 0
@@ -62,8 +66,8 @@ class FastEmbedding(nn.Module):
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
-        if self._version != _version_of(self.scheme):
-            self.renew()
+        if self._watch.has_changed():
+            self._renew_if_changed()
         flat = ids.reshape(-1)
         if self.hot_ids is None:
             return self._vectors(flat).view(*ids.shape, self.embedding_dim)
@@ -74,14 +78,25 @@ class FastEmbedding(nn.Module):
         return out.view(*ids.shape, self.embedding_dim)
 
     def renew(self) -> None:
-        """Take over the scheme's weights as they are now. `forward` does so by itself when they have changed."""
+        """Take over the scheme's weights as they are now. `forward` does so by itself when it sees a change."""
         with self._lock:
-            version = _version_of(self.scheme)
-            if self._version != version:
-                self._fold()
-                if self.hot_ids is not None:
-                    self.hot_ids.renew()
-                self._version = version  # last: until then other threads wait for the lock
+            self._take_over()
+
+    def train(self, mode: bool = True) -> Self:
+        """It only ever evaluates, whatever the model around it does."""
+        return super().train(False)
+
+    def _renew_if_changed(self) -> None:
+        with self._lock:
+            if self._watch.has_changed():  # no other thread has seen to it meanwhile
+                self._take_over()
+
+    def _take_over(self) -> None:
+        watch = Watch(self.scheme)
+        self._fold()
+        if self.hot_ids is not None:
+            self.hot_ids.renew()
+        self._watch = watch  # last: until then other threads wait for the lock
 
     def _fold(self) -> None:
         network = self.scheme.tail if isinstance(self.scheme, HeadAndTail) else self.scheme
@@ -112,8 +127,3 @@ class FastEmbedding(nn.Module):
 
 def _any_ids() -> Tensor:
     return torch.randint(-(2**63), 2**63 - 1, (_SAMPLE,), generator=seeded(0))
-
-
-def _version_of(scheme: nn.Module) -> int:
-    """A number that changes when a weight is written to."""
-    return sum(tensor._version for tensor in (*scheme.parameters(), *scheme.buffers()))

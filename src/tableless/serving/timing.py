@@ -1,0 +1,232 @@
+"""The paper's Table 8: how long a million lookups take, with a table and without, in batches of 100."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..embedding.decoders import EmbeddingNetwork
+from ..embedding.deep_hash import PAPER_NETWORK, DeepHashEmbedding
+from ..embedding.hashing import NUMBA_IS_INSTALLED
+from ..embedding.scheme import Budget, EmbeddingScheme, seeded
+from ..embedding.schemes import SCHEMES
+from ..embedding.tables import FullEmbedding
+from .inference import FastEmbedding
+from .int8_network import is_supported
+from .stopwatch import Spread, describe_machine, on_threads, time_alternately
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MOVIELENS_20M = 138_493 + 27_278
+"""Users and films: a quarter of their table pays for the network that is timed everywhere, 1024 → 5 × 457 → 32."""
+
+FULL, PRODUCTS = "full", "nn.Linear layers alone"
+_HOT_SHARE = 0.01
+_ZIPF = 1.1
+_REPETITIONS = 10
+
+
+@dataclass(frozen=True)
+class LookupTime:
+    """How long one way of looking up takes, and how large it is.
+
+    A million lookups take as many seconds as one takes microseconds. `megabytes` are those of the weights that an
+    answer needs; FastEmbedding keeps the scheme itself beside them.
+    """
+
+    name: str
+    num_parameters: int
+    megabytes: float
+    seconds_per_million: Spread
+    of_full: Spread  # times the full table's
+    of_products: Spread  # times that of the published network's matrix products
+
+
+@dataclass(frozen=True)
+class LookupReport:
+    """All ways of looking up, timed in turn."""
+
+    machine: str
+    vocab_size: int
+    budget: str
+    batch_size: int
+    queries: int
+    threads: int
+    times: list[LookupTime] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)  # what could not be timed here, and why
+
+
+def measure_lookups(
+    *,
+    vocab_size: int = MOVIELENS_20M,
+    embedding_dim: int = 32,
+    budget: Budget = "1/4",
+    batch_size: int = 100,
+    queries: int = 100_000,
+    threads: int = 1,
+    repetitions: int = _REPETITIONS,
+    seed: int = 0,
+) -> LookupReport:
+    """Time lookups with every scheme of Table 8 and every way of serving `dhe`.
+
+    `queries` ids are looked up in each way, in `repetitions` turns; the result is per million. The ids are uniform
+    but for those of the hot ids, whose traffic follows Zipf's law.
+    """
+    for name, value in (("vocab_size", vocab_size), ("batch_size", batch_size), ("repetitions", repetitions)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    if queries < batch_size * repetitions:
+        raise ValueError(
+            f"{queries} queries are too few; {repetitions} turns of a batch of {batch_size} need at least "
+            f"{batch_size * repetitions}"
+        )
+    count = queries // (batch_size * repetitions) * batch_size
+    candidates, left_out = _candidates(budget, embedding_dim, vocab_size, seed)
+    with on_threads(threads), torch.inference_mode():
+        uniform = torch.split(torch.randint(vocab_size, (count,), generator=seeded(seed)), batch_size)
+        zipf = torch.split(zipf_ids(count, vocab_size, seed=seed), batch_size)
+        tasks = {
+            name: _each(candidate.look_up, zipf if candidate.is_hot else uniform)
+            for name, candidate in candidates.items()
+        }
+        seconds = time_alternately(tasks, repetitions=repetitions)
+        machine = describe_machine()
+    times = [
+        LookupTime(
+            name=name,
+            num_parameters=candidate.num_parameters,
+            megabytes=candidate.megabytes,
+            seconds_per_million=Spread.of(value * 1e6 / count for value in seconds[name]),
+            of_full=Spread.of_ratios(seconds[name], seconds[FULL]),
+            of_products=Spread.of_ratios(seconds[name], seconds[PRODUCTS]),
+        )
+        for name, candidate in candidates.items()
+    ]
+    return LookupReport(
+        machine=machine,
+        vocab_size=vocab_size,
+        budget=str(budget),
+        batch_size=batch_size,
+        queries=count * repetitions,
+        threads=threads,
+        times=times,
+        left_out=left_out,
+    )
+
+
+def bare_products(network: EmbeddingNetwork) -> nn.Sequential:
+    """The linear layers of an equal-width network and nothing between them: the arithmetic that can't be saved."""
+    assert network.architecture == "equal-width", "other architectures do more than pass rows from layer to layer"
+    return nn.Sequential(*(layer.get_submodule("linear") for layer in network.hidden), network.output)
+
+
+def zipf_ids(count: int, vocab_size: int, *, exponent: float = _ZIPF, seed: int = 0) -> Tensor:
+    """Ids as traffic brings them: id r is asked for in proportion to (r + 1)^-exponent, so id 0 most of all."""
+    cumulative = np.cumsum(np.arange(1, vocab_size + 1, dtype=np.float64) ** -exponent)
+    draws = np.random.default_rng(seed).random(count) * cumulative[-1]
+    return torch.from_numpy(np.searchsorted(cumulative, draws))
+
+
+def render_table(report: LookupReport) -> Table:
+    """The report for a terminal."""
+    from rich import box
+    from rich.table import Table
+
+    caption = [
+        f"{report.vocab_size:,} ids, budget {report.budget}, batch {report.batch_size}; {report.queries:,} lookups of "
+        "each kind, in turn: the median and the range. Seconds for a million are microseconds for one.",
+        f"hot: the vectors of {_HOT_SHARE:.0%} of the ids are kept, and traffic follows Zipf's law ({_ZIPF}).",
+        *(f"Left out: {name} ({reason})." for name, reason in report.left_out.items()),
+        report.machine,
+    ]
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(caption), caption_justify="left", show_edge=False
+    )
+    for name in ("", "parameters", "MB", "s per\nmillion", "range", "×\nfull", "×\nlayers"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for time in report.times:
+        spread = time.seconds_per_million
+        table.add_row(
+            time.name,
+            f"{time.num_parameters:,}",
+            f"{time.megabytes:.1f}",
+            f"{spread.median:.2f}",
+            f"{spread.low:.1f}–{spread.high:.1f}",
+            f"{time.of_full.median:.1f}",
+            f"{time.of_products.median:.2f}",
+        )
+    return table
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    look_up: Callable[[Tensor], Tensor]
+    num_parameters: int
+    megabytes: float
+    is_hot: bool = False
+
+
+def _candidates(
+    budget: Budget, embedding_dim: int, vocab_size: int, seed: int
+) -> tuple[dict[str, _Candidate], dict[str, str]]:
+    sizes = {"embedding_dim": embedding_dim, "vocab_size": vocab_size, "seed": seed}
+    full = FullEmbedding(**sizes)
+    published = DeepHashEmbedding.from_budget(budget, **sizes, **PAPER_NETWORK).eval()
+    experts = DeepHashEmbedding.from_budget(budget, **sizes).eval()
+    products = bare_products(published.decoder)
+    hot = torch.arange(max(1, int(vocab_size * _HOT_SHARE)))  # by `zipf_ids`, the most frequent
+    codes: dict[int, Tensor] = {}
+
+    def multiply(ids: Tensor) -> Tensor:
+        """The layers know nothing of ids: any codes of the right shape will do, made beforehand."""
+        rows = codes.get(len(ids))
+        if rows is None:
+            rows = codes[len(ids)] = torch.rand(len(ids), published.num_hashes, generator=seeded(seed)) * 2 - 1
+        return products(rows)
+
+    candidates, left_out = {FULL: _module(full)}, dict[str, str]()
+    try:
+        candidates["hash-embedding"] = _module(SCHEMES["hash-embedding"].from_budget(budget, **sizes))
+    except ValueError as error:  # a budget too small for a rival is a finding, not a reason to stop
+        left_out["hash-embedding"] = str(error)
+    weights = sum(parameter.numel() for parameter in products.parameters())
+    candidates[PRODUCTS] = _Candidate(multiply, weights, weights * 4 / 1e6)
+    candidates["dhe as published"] = _module(published)
+    candidates["dhe, fast"] = _fast(FastEmbedding(published))
+    if is_supported() and NUMBA_IS_INSTALLED:
+        candidates["dhe, fast, int8"] = _fast(FastEmbedding(published, precision="int8"))
+    else:
+        left_out["int8"] = "it needs a CPU with VNNI instructions, and numba"
+    candidates["dhe, fast, hot"] = _fast(FastEmbedding(published, hot_ids=hot))
+    candidates[f"dhe, fast, {experts.num_experts} expert{'s' if experts.num_experts > 1 else ''}"] = _fast(
+        FastEmbedding(experts)
+    )
+    return candidates, left_out
+
+
+def _module(scheme: EmbeddingScheme) -> _Candidate:
+    return _Candidate(scheme.eval(), scheme.num_parameters, scheme.num_parameters * 4 / 1e6)
+
+
+def _fast(fast: FastEmbedding) -> _Candidate:
+    in_bytes = 0  # weights of hidden layers, where they are kept as one byte each
+    if fast.precision == "int8":
+        names = [name for name, _ in fast.scheme.named_parameters() if ".hidden." in name]
+        in_bytes = sum(fast.scheme.get_parameter(name).numel() for name in names if name.endswith("linear.weight"))
+    kept = len(fast.hot_ids.ids) * fast.embedding_dim if fast.hot_ids is not None else 0
+    megabytes = (4 * (fast.scheme.num_parameters + kept) - 3 * in_bytes) / 1e6
+    return _Candidate(fast, fast.scheme.num_parameters, megabytes, is_hot=fast.hot_ids is not None)
+
+
+def _each(look_up: Callable[[Tensor], Tensor], batches: tuple[Tensor, ...]) -> Callable[[], None]:
+    def task() -> None:
+        for ids in batches:
+            look_up(ids)
+
+    return task
