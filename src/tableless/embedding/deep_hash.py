@@ -29,8 +29,8 @@ PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization"
 # Found on validation data of MovieLens-1M by fitting to a trained table: 64 hashes tell ids apart as well as 1024 and
 # leave the parameters to the layers that memorise, and without batch norm the fit is closer in less time.
 _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
-# Experts of this size (some 140 wide) still memorise as well as one large network, at a fraction of its arithmetic.
-_PARAMETERS_PER_EXPERT = 75_000
+# Experts of this size (some 200 wide) still memorise as well as one large network, at a fraction of its arithmetic.
+_PARAMETERS_PER_EXPERT = 150_000
 
 
 class DeepHashEmbedding(EmbeddingScheme):

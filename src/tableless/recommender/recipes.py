@@ -83,7 +83,7 @@ def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
     A step of the network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
     there must be some steps to an epoch. Larger batches bear a larger rate.
     """
-    batch_size = min(split.num_known_users + split.num_known_items, 65_536)
+    batch_size = min(split.num_known_users + split.num_known_items, 32_768)
     batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
     rate = 1e-3 * (batch_size / 16_384) ** 0.5
     epochs = min(config.epochs, FINE_TUNING_EPOCHS)
