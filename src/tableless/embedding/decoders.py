@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from .activations import ACTIVATIONS
 from .grouping import Grouping
+from .hashing import uses_kernels
+from .norm_and_mish import norm_and_mish
 from .scheme import INITIAL_STD, normal, seeded
 
 Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet", "residual"]
@@ -112,8 +114,11 @@ class HiddenLayer(nn.Module):
     def forward(self, rows: Tensor, groups: Grouping | None) -> Tensor:
         """[n, in] -> [n, out], or the same in groups."""
         rows = self.linear(rows)
-        rows = self.norm(rows, groups) if isinstance(self.norm, BatchNorm) else rows
-        return ACTIVATIONS[self.activation](rows)
+        if not isinstance(self.norm, BatchNorm):
+            return ACTIVATIONS[self.activation](rows)
+        if self.activation == "mish" and groups is None and self.norm.uses_batch(rows) and uses_kernels(rows):
+            return self.norm.forward_and_mish(rows)
+        return ACTIVATIONS[self.activation](self.norm(rows, groups))
 
 
 class ExpertLinear(nn.Module):
@@ -154,14 +159,27 @@ class BatchNorm(nn.Module):
 
     def forward(self, rows: Tensor, groups: Grouping | None = None) -> Tensor:
         """[n, features], or [num_experts, capacity, features] with the `groups` that fill it -> the same shape."""
-        if self.training and rows.shape[-2] > 1:
+        if self.uses_batch(rows):
             self.num_batches_tracked.add_(1)
         if groups is not None:
             return self._normalize_groups(rows, groups.counts)
-        training = self.training and rows.shape[0] > 1
+        in_training = self.uses_batch(rows)
         return F.batch_norm(
-            rows, self.running_mean, self.running_var, self.weight, self.bias, training, self.momentum, self.eps
+            rows, self.running_mean, self.running_var, self.weight, self.bias, in_training, self.momentum, self.eps
         )
+
+    def uses_batch(self, rows: Tensor) -> bool:
+        """Are these rows normalised by their own statistics?"""
+        return self.training and rows.shape[-2] > 1
+
+    def forward_and_mish(self, rows: Tensor) -> Tensor:
+        """`mish(forward(rows))` of a training batch, in one compiled operator."""
+        self.num_batches_tracked.add_(1)
+        out, mean, variance = norm_and_mish(rows, self.weight, self.bias, self.eps)
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * (len(rows) / (len(rows) - 1)), self.momentum)
+        return out
 
     def _normalize_groups(self, rows: Tensor, counts: Tensor) -> Tensor:
         mean, var = self.running_mean, self.running_var  # [num_experts, features]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from .compiling import compiled
 
 Int64s = NDArray[np.int64]
+Floats = NDArray[np.float32]
 
 
 @compiled()
@@ -24,7 +25,7 @@ def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) ->
 
 
 @compiled()
-def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.float32]) -> None:
+def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Floats) -> None:
     """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids`, in one pass that never stores a bucket."""
     high, low, offset, prime = _columns(coefficients)
     inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
@@ -78,7 +79,7 @@ _f32 = np.float32
 
 # Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
 @compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
-def exponential(x: NDArray[np.float32], e: NDArray[np.float32], bits: NDArray[np.int32]) -> None:
+def exponential(x: Floats, e: Floats, bits: NDArray[np.int32]) -> None:
     """Fill `e` with eˣ, good to some units in the last place, of x clamped to [-80, 20]; `bits` is room to work in."""
     power = bits.view(np.float32)
     for i in range(x.size):  # x = (whole + rest)·ln 2, and 2^whole by its bits
@@ -99,7 +100,7 @@ def exponential(x: NDArray[np.float32], e: NDArray[np.float32], bits: NDArray[np
 
 # Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.
 @compiled(fastmath={"nnan", "ninf", "nsz"})
-def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.float32]) -> None:
+def mish(x: Floats, out: Floats, slope: Floats) -> None:
     """Fill `out` with x·tanh(ln(1 + eˣ)) and, unless it is empty, `slope` with the derivative, both from one eˣ.
 
     With n = eˣ(eˣ + 2): out = x·n/(n + 2), slope = n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 both are x and 1.
@@ -116,3 +117,88 @@ def mish(x: NDArray[np.float32], out: NDArray[np.float32], slope: NDArray[np.flo
             n = e[i] * (e[i] + _f32(2))
             r = _f32(1) / (n + _f32(2))
             slopes[i] = n * r + xs[i] * _f32(4) * e[i] * (e[i] + _f32(1)) * r * r
+
+
+@compiled()
+def moments(x: Floats, mean: Floats, variance: Floats) -> None:
+    """Fill in the mean and the (biased) variance of each column of x [n, width]; sums are kept in float64."""
+    sums = np.zeros(x.shape[1])
+    for row in range(x.shape[0]):
+        xs = x[row]
+        for i in range(xs.size):
+            sums[i] += np.float64(xs[i])
+    for i in range(sums.size):
+        mean[i] = sums[i] / x.shape[0]
+    sums[:] = 0.0
+    for row in range(x.shape[0]):
+        xs = x[row]
+        for i in range(xs.size):
+            difference = xs[i] - mean[i]
+            sums[i] += np.float64(difference * difference)
+    for i in range(sums.size):
+        variance[i] = sums[i] / x.shape[0]
+
+
+@compiled(fastmath={"nnan", "ninf", "nsz"})
+def normalize_and_mish(
+    x: Floats,
+    mean: Floats,
+    inverse_std: Floats,
+    weight: Floats,
+    bias: Floats,
+    normal: Floats,
+    out: Floats,
+    slope: Floats,
+) -> None:
+    """normal ← (x - mean) · inverse_std, out ← mish(normal · weight + bias), slope ← its derivative; row by row."""
+    bits = np.empty(x.shape[1], np.int32)
+    e = np.empty(x.shape[1], np.float32)
+    for row in range(x.shape[0]):
+        xs, normals, ys, slopes = x[row], normal[row], out[row], slope[row]
+        for i in range(xs.size):
+            normals[i] = xs[i] - mean[i]
+        for i in range(xs.size):
+            normals[i] *= inverse_std[i]
+        for i in range(xs.size):
+            ys[i] = normals[i] * weight[i]
+        for i in range(xs.size):
+            ys[i] += bias[i]
+        exponential(ys, e, bits)
+        for i in range(xs.size):
+            n = e[i] * (e[i] + _f32(2))
+            r = _f32(1) / (n + _f32(2))
+            slopes[i] = n * r + ys[i] * _f32(4) * e[i] * (e[i] + _f32(1)) * r * r
+        for i in range(xs.size):
+            n = e[i] * (e[i] + _f32(2))
+            ys[i] = ys[i] * n / (n + _f32(2))
+
+
+@compiled(fastmath={"nnan", "ninf", "nsz"})
+def normalize_and_mish_backward(
+    gradient: Floats, normal: Floats, slope: Floats, scale: Floats, out: Floats, to_weight: Floats, to_bias: Floats
+) -> None:
+    """Fill in the gradients of x (`out`), weight and bias; `scale` is weight · inverse_std."""
+    along, sums = np.zeros(out.shape[1]), np.zeros(out.shape[1])
+    for row in range(out.shape[0]):
+        ds, gs, slopes, normals = out[row], gradient[row], slope[row], normal[row]
+        for i in range(ds.size):
+            ds[i] = gs[i] * slopes[i]
+        for i in range(ds.size):
+            sums[i] += np.float64(ds[i])
+        for i in range(ds.size):
+            along[i] += np.float64(ds[i] * normals[i])
+    for i in range(sums.size):
+        to_bias[i] = sums[i]
+        to_weight[i] = along[i]
+    mean, tilt = np.empty(sums.size, np.float32), np.empty(sums.size, np.float32)
+    for i in range(sums.size):
+        mean[i] = sums[i] / out.shape[0]
+        tilt[i] = along[i] / out.shape[0]
+    for row in range(out.shape[0]):
+        ds, normals = out[row], normal[row]
+        for i in range(ds.size):
+            ds[i] -= normals[i] * tilt[i]
+        for i in range(ds.size):
+            ds[i] -= mean[i]
+        for i in range(ds.size):
+            ds[i] *= scale[i]
