@@ -151,18 +151,22 @@ def normalize_and_mish(
     slope: Floats,
 ) -> None:
     """normal ← (x - mean) · inverse_std, out ← mish(normal · weight + bias), slope ← its derivative; row by row."""
-    bits = np.empty(x.shape[1], np.int32)
-    e = np.empty(x.shape[1], np.float32)
-    for row in range(x.shape[0]):
-        xs, normals, ys, slopes = x[row], normal[row], out[row], slope[row]
+    together = _rows_together(x.shape[1])
+    means, inverse_stds = _repeated(mean, together), _repeated(inverse_std, together)
+    weights, biases = _repeated(weight, together), _repeated(bias, together)
+    bits = np.empty(means.size, np.int32)
+    e = np.empty(means.size, np.float32)
+    for row in range(0, x.shape[0], together):
+        xs, normals = x[row : row + together].reshape(-1), normal[row : row + together].reshape(-1)
+        ys, slopes = out[row : row + together].reshape(-1), slope[row : row + together].reshape(-1)
         for i in range(xs.size):
-            normals[i] = xs[i] - mean[i]
+            normals[i] = xs[i] - means[i]
         for i in range(xs.size):
-            normals[i] *= inverse_std[i]
+            normals[i] *= inverse_stds[i]
         for i in range(xs.size):
-            ys[i] = normals[i] * weight[i]
+            ys[i] = normals[i] * weights[i]
         for i in range(xs.size):
-            ys[i] += bias[i]
+            ys[i] += biases[i]
         exponential(ys, e, bits)
         for i in range(xs.size):
             n = e[i] * (e[i] + _f32(2))
@@ -179,10 +183,14 @@ def normalize_and_mish_backward(
 ) -> None:
     """Fill in the gradients of x (`out`), weight and bias; `scale` is weight · inverse_std."""
     along, sums = np.zeros(out.shape[1]), np.zeros(out.shape[1])
-    for row in range(out.shape[0]):
-        ds, gs, slopes, normals = out[row], gradient[row], slope[row], normal[row]
+    together = _rows_together(out.shape[1])
+    for row in range(0, out.shape[0], together):
+        ds, gs = out[row : row + together].reshape(-1), gradient[row : row + together].reshape(-1)
+        slopes = slope[row : row + together].reshape(-1)
         for i in range(ds.size):
             ds[i] = gs[i] * slopes[i]
+    for row in range(out.shape[0]):
+        ds, normals = out[row], normal[row]
         for i in range(ds.size):
             sums[i] += np.float64(ds[i])
         for i in range(ds.size):
@@ -190,15 +198,27 @@ def normalize_and_mish_backward(
     for i in range(sums.size):
         to_bias[i] = sums[i]
         to_weight[i] = along[i]
-    mean, tilt = np.empty(sums.size, np.float32), np.empty(sums.size, np.float32)
-    for i in range(sums.size):
-        mean[i] = sums[i] / out.shape[0]
-        tilt[i] = along[i] / out.shape[0]
-    for row in range(out.shape[0]):
-        ds, normals = out[row], normal[row]
+    means = _repeated((sums / out.shape[0]).astype(np.float32), together)
+    tilts, scales = _repeated((along / out.shape[0]).astype(np.float32), together), _repeated(scale, together)
+    for row in range(0, out.shape[0], together):
+        ds, normals = out[row : row + together].reshape(-1), normal[row : row + together].reshape(-1)
         for i in range(ds.size):
-            ds[i] -= normals[i] * tilt[i]
+            ds[i] -= normals[i] * tilts[i]
         for i in range(ds.size):
-            ds[i] -= mean[i]
+            ds[i] -= means[i]
         for i in range(ds.size):
-            ds[i] *= scale[i]
+            ds[i] *= scales[i]
+
+
+@compiled()
+def _rows_together(width: int) -> int:
+    """Rows done in one go: as many as fit in the cache. The rest of a row that fills no vector is done one by one."""
+    return max(1, 1024 // width)
+
+
+@compiled()
+def _repeated(values: Floats, times: int) -> Floats:
+    result = np.empty(times * values.size, np.float32)
+    for time in range(times):
+        result[time * values.size : (time + 1) * values.size] = values
+    return result

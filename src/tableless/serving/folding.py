@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..embedding.activations import ACTIVATIONS
 from ..embedding.decoders import BatchNorm, EmbeddingNetwork
 from ..embedding.deep_hash import DeepHashEmbedding
+
+_VECTOR = 16  # float32 numbers in the widest vector of a CPU
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,30 @@ def fold(network: EmbeddingNetwork) -> list[FoldedNetwork]:
     """The network in evaluation mode, an entry per expert. Weights are copies: later training does not reach them."""
     hidden = [_with_norm(layer.linear, layer.norm) for layer in network.hidden]  # type: ignore[arg-type]
     output = _with_norm(network.output, nn.Identity())
+    if network.architecture != "densenet":
+        hidden, output = _padded(hidden, output)
     return [
         FoldedNetwork(tuple(layer[expert] for layer in hidden), output[expert]) for expert in range(network.num_experts)
     ]
+
+
+def _padded(
+    hidden: list[list[FoldedLayer]], output: list[FoldedLayer]
+) -> tuple[list[list[FoldedLayer]], list[FoldedLayer]]:
+    """The same with hidden layers as wide as whole vectors of the CPU: what is left over would be done one by one.
+
+    Units that are added have neither weights nor bias, and weigh nothing in the next layer.
+    """
+    result, extra_inputs = [], 0
+    for experts in hidden:
+        extra = -experts[0].weight.shape[1] % _VECTOR
+        result.append([_pad(layer, extra_inputs, extra) for layer in experts])
+        extra_inputs = extra
+    return result, [_pad(layer, extra_inputs, 0) for layer in output]
+
+
+def _pad(layer: FoldedLayer, inputs: int, outputs: int) -> FoldedLayer:
+    return FoldedLayer(F.pad(layer.weight, (0, outputs, 0, inputs)).contiguous(), F.pad(layer.bias, (0, outputs)))
 
 
 def _with_norm(linear: nn.Module, norm: nn.Module) -> list[FoldedLayer]:
