@@ -29,8 +29,8 @@ PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization"
 # Found on validation data of MovieLens-1M by fitting to a trained table: 64 hashes tell ids apart as well as 1024 and
 # leave the parameters to the layers that memorise, and without batch norm the fit is closer in less time.
 _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
-# Experts of this size (some 200 wide) still memorise as well as one large network, at a fraction of its arithmetic.
-_PARAMETERS_PER_EXPERT = 150_000
+# Experts of this size (some 170 wide) memorise as well as one large network, at a fraction of its arithmetic.
+_PARAMETERS_PER_EXPERT = 110_000
 
 
 class DeepHashEmbedding(EmbeddingScheme):
@@ -133,7 +133,7 @@ class DeepHashEmbedding(EmbeddingScheme):
         ids beyond it.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        chosen = {**_BEST_NETWORK, "num_experts": max(1, allowed // _PARAMETERS_PER_EXPERT), **options}
+        chosen = {**_BEST_NETWORK, "num_experts": max(1, round(allowed / _PARAMETERS_PER_EXPERT)), **options}
         if chosen.get("encoding", "dense-hash") != "dense-hash":
             chosen["vocab_size"] = vocab_size
         return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **chosen), allowed)
