@@ -158,14 +158,15 @@ def _dhe(
     options = {} if num_experts is None else {"num_experts": num_experts}
     with torch.inference_mode(False):  # FastEmbedding watches the versions of weights, which inference tensors lack
         scheme = DeepHashEmbedding.from_budget(budget, embedding_dim=DIM, vocab_size=size, **options)
-    count = int(min(max(work * scheme.num_experts / scheme.num_parameters, 256), 65_536))
+    # Each id once, or a small vocabulary would look quicker than it is: repeated ids are computed once.
+    count = int(min(max(work * scheme.num_experts / scheme.num_parameters, 256), 65_536, num_ids))
     name = {"vocabulary": "dhe", "budget": "dhe, experts" if num_experts is None else "dhe, one network"}[axis]
     time = _time(FastEmbedding(scheme), count, num_ids, repetitions)
     return Point(axis, name, size, scheme.num_parameters, count, time)
 
 
 def _full(vocab_size: int, repetitions: int, *, count: int = 65_536) -> Point:
-    num_parameters = vocab_size * DIM
+    num_parameters, count = vocab_size * DIM, min(count, vocab_size)
     if num_parameters * 4 > LARGEST_TIMED_TABLE:
         return Point("vocabulary", "full", vocab_size, num_parameters)
     time = _time(FullEmbedding(DIM, vocab_size=vocab_size), count, vocab_size, repetitions)
@@ -173,7 +174,11 @@ def _full(vocab_size: int, repetitions: int, *, count: int = 65_536) -> Point:
 
 
 def _time(module: nn.Module, count: int, num_ids: int, repetitions: int) -> Spread:
-    ids = torch.randint(num_ids, (count,), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    if num_ids <= 10**6:
+        ids = torch.randperm(num_ids, generator=generator)[:count]
+    else:
+        ids = torch.randint(num_ids, (count,), generator=generator)
     seconds = time_alternately({"look up": lambda: module(ids)}, repetitions=repetitions)["look up"]
     return Spread.of(value / count * 1e6 for value in seconds)
 
