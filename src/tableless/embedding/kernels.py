@@ -20,8 +20,7 @@ def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) ->
         upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
         for i in range(len(prime)):
             total = high[i] * upper + low[i] * lower + offset[i]
-            rest = _remainder(total, prime[i], inverse_prime[i])
-            out[row, i] = _remainder(rest, num_buckets, inverse_buckets)
+            out[row, i] = _bucket(total, prime[i], inverse_prime[i], num_buckets, inverse_buckets)
 
 
 @compiled()
@@ -34,8 +33,7 @@ def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Floa
         upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
         for i in range(len(prime)):
             total = high[i] * upper + low[i] * lower + offset[i]
-            rest = _remainder(total, prime[i], inverse_prime[i])
-            bucket = _remainder(rest, num_buckets, inverse_buckets)
+            bucket = _bucket(total, prime[i], inverse_prime[i], num_buckets, inverse_buckets)
             out[row, i] = np.float32(bucket) * step - np.float32(1.0)
 
 
@@ -49,13 +47,20 @@ def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, 
         upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
         for i in range(len(prime)):
             total = high[i] * upper + low[i] * lower + offset[i]
-            rest = _remainder(total, prime[i], inverse_prime[i])
-            bucket = _remainder(rest, num_buckets, inverse_buckets)
+            bucket = _bucket(total, prime[i], inverse_prime[i], num_buckets, inverse_buckets)
             out[row, i] = np.int8(np.int32(np.float32(bucket) * step + np.float32(0.5)) - np.int32(127))
 
 
 @compiled(inline="always")
-def _remainder(dividend: np.int64, divisor: int, inverse: float) -> np.int64:
+def _bucket(
+    total: np.int64, prime: np.int64, inverse_prime: float, num_buckets: int, inverse_buckets: float
+) -> np.int64:
+    """`total % prime % num_buckets`; the inverses are 1/prime and 1/num_buckets."""
+    return _remainder(_remainder(total, prime, inverse_prime), num_buckets, inverse_buckets)
+
+
+@compiled(inline="always")
+def _remainder(dividend: np.int64, divisor: np.int64 | int, inverse: float) -> np.int64:
     """`dividend % divisor`, exact for 0 <= dividend < 2^63 and a quotient below 2^34, without an integer division.
 
     The float64 quotient has a relative error below 2^-51, so it is off by at most one, which the two selections put
