@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .runs import DataConfig, ModelConfig, run, with_seed
+from .runs import DataConfig, ModelConfig, run, versions, with_seed
 from .splits import Split
 from .training import TrainConfig
 
@@ -64,7 +64,7 @@ def compare(
             on_run(index, len(wanted), line)
         if _key(line) not in finished:
             try:
-                line |= {"results": run(data, model, training, split)[1]}
+                line |= {"versions": versions(), "results": run(data, model, training, split)[1]}
             except ValueError as error:  # a budget too small for this scheme is a finding, not a reason to stop
                 line |= {"error": str(error)}
             with out.open("a", encoding="utf-8") as file:

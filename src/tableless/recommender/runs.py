@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from .. import __version__
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
@@ -200,7 +201,17 @@ def describe_run(
         "budget": model_config.budget,
         "kinds": dict(kinds),
         "train": asdict(train_config),
-        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the results may depend on beside the settings."""
+    return {
+        "tableless": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
     }
 
 

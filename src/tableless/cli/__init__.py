@@ -1,0 +1,24 @@
+"""The command line, a file per command: parse, call one library function, print."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    from .app import app
+except ImportError as missing:  # pragma: no cover - needs an environment without the extra
+    raise SystemExit(f"the command line needs {missing.name}: pip install 'tableless[cli]'") from None
+
+# A command registers itself; this order is that of `tableless --help`.
+from . import demo, train, evaluate, compare, recommend, embed, inspect, bench  # noqa: F401, I001
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's ends in one line, not in a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        print(f"tableless: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,73 @@
+"""What several commands are given, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from ..recommender.runs import DataConfig
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line, for machines.")]
+Data = Annotated[str, typer.Argument(help="A file, a directory of parquet files, a known name, or `world`.")]
+DataDir = Annotated[
+    Path | None, typer.Option(envvar="TABLELESS_DATA", help="Where known datasets are looked for, and downloaded to.")
+]
+UserColumn = Annotated[str | None, typer.Option(help="Column of the user ids; guessed from common names.")]
+ItemColumn = Annotated[str | None, typer.Option(help="Column of the item ids; guessed from common names.")]
+TimeColumn = Annotated[str | None, typer.Option(help="Column of the times; guessed from common names.")]
+Core = Annotated[int, typer.Option(help="First keep only users and items with at least this many actions.")]
+SplitBy = Annotated[str, typer.Option("--split", help="leave-one-out (each user's last) or global-time.")]
+Cache = Annotated[Path | None, typer.Option(help="Keep prepared data here, for the next time.")]
+Dim = Annotated[int, typer.Option("--embedding-dim", help="Dimensions of an embedding.")]
+Epochs = Annotated[int, typer.Option(help="At most this many passes over the data.")]
+BatchSize = Annotated[int, typer.Option(help="Actions per step.")]
+Rate = Annotated[float, typer.Option("--learning-rate", help="Of Adam.")]
+Patience = Annotated[int, typer.Option(help="Epochs without a better validation AUC before it stops.")]
+Recipe = Annotated[
+    str, typer.Option(help="How computed embeddings are trained: fast (by way of a table) or paper (as published).")
+]
+Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Run = Annotated[Path, typer.Argument(help="A run directory that `tableless train` has written.")]
+
+
+def data_config(
+    data: str,
+    data_dir: Path | None,
+    user_col: str | None,
+    item_col: str | None,
+    time_col: str | None,
+    *,
+    core: int,
+    split: str,
+) -> DataConfig:
+    """Which interactions, as the options say."""
+    from ..recommender.runs import DataConfig
+
+    return DataConfig(
+        data=data,
+        data_dir=str(data_dir) if data_dir else None,
+        user_col=user_col,
+        item_col=item_col,
+        time_col=time_col,
+        core=core,
+        split=one_of("--split", split, "leave-one-out", "global-time"),
+    )
+
+
+def one_of(option: str, value: str, *choices: str) -> Any:
+    """The value, if it is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{option} is {value!r}; it must be {' or '.join(choices)}")
+    return value
+
+
+def print_results(results: dict[str, Any]) -> None:
+    """The measured results, as a table."""
+    from ..recommender.progress import render_results
+
+    Console().print(render_results(results))

@@ -1,0 +1,34 @@
+"""`tableless recommend`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app
+from .options import AsJson, Run
+
+
+@app.command(epilog="Example: tableless recommend runs/ml --user 42 -n 10 --items movies.csv")
+def recommend(
+    run: Run,
+    user: Annotated[str, typer.Option(help="A user's id as the data has it; new ones are welcome.")],
+    count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
+    items: Annotated[Path | None, typer.Option(help="A file with the items' titles (CSV or parquet).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best items for a user."""
+    from ..recommender.answers import TrainedRun, with_titles
+
+    trained = TrainedRun(run)
+    best = trained.recommend(trained.parse("user", user), count=count)
+    if items is not None:
+        best = with_titles(best, items)
+    if as_json:
+        print(json.dumps({"user": user, "items": best.to_dicts()}))
+        return
+    for place, row in enumerate(best.iter_rows(named=True), start=1):
+        print(f"{place:3}  {row['item']!s:<24} {row['score']:8.3f}  {row.get('title') or ''}".rstrip())
