@@ -46,3 +46,29 @@ def pair_gradients(
             for k in range(dim):
                 of_left[k] += slope * right[k]
                 of_right[k] += slope * left[k]
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def pair_sums(users: Floats, items: Floats, user: Positions, item: Positions, out: Floats) -> None:
+    """Fill `out` [n, width] with relu(users[user[p]] + items[item[p]])."""
+    for p in range(len(user)):
+        left, right, row = users[user[p]], items[item[p]], out[p]
+        for k in range(row.size):
+            total = left[k] + right[k]
+            row[k] = total if total > 0 else np.float32(0)
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def scatter_pairs(
+    gradient: Floats, hidden: Floats, user: Positions, item: Positions, of_users: Floats, of_items: Floats
+) -> None:
+    """Add to `of_users` and `of_items` what `gradient` [n, width] of `pair_sums`, which gave `hidden`, makes of them."""
+    for p in range(len(user)):
+        row, value = gradient[p], hidden[p]
+        for k in range(row.size):
+            row[k] = row[k] if value[k] > 0 else np.float32(0)
+        to_user, to_item = of_users[user[p]], of_items[item[p]]
+        for k in range(row.size):
+            to_user[k] += row[k]
+        for k in range(row.size):
+            to_item[k] += row[k]

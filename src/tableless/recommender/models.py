@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..embedding.scheme import EmbeddingScheme, normal, seeded
 from ..embedding.side_features import SideFeatures
+from .pair_network import Layers, after_first, score_everything, score_pairs
 from .pairs import pair_products
 
 
@@ -148,9 +149,14 @@ class MLP(Recommender):
             return vectors
         return torch.cat([vectors, self.item_features(item_ids)], dim=-1)
 
+    def score_distinct(self, user_ids: Tensor, item_ids: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """As for any recommender; the first layer is computed once for each distinct id."""
+        users = self.prepare_users(self.user_vectors(user_ids))
+        return score_pairs(users, self.prepare_items(self.item_vectors(item_ids)), user, item, self._later_layers())
+
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """[batch, dim], [batch, candidates, item dim] -> [batch, candidates]."""
-        return self._after_first(self.prepare_users(users).unsqueeze(-2) + self.prepare_items(items))
+        return after_first(self.prepare_users(users).unsqueeze(-2) + self.prepare_items(items), self._later_layers())
 
     def prepare_users(self, users: Tensor) -> Tensor:
         """The user's half of the first layer."""
@@ -162,13 +168,10 @@ class MLP(Recommender):
 
     def score_all(self, users: Tensor, items: Tensor) -> Tensor:
         """The first layer is only added up; the others run over every pair."""
-        return self._after_first(users.unsqueeze(-2) + items)
+        return score_everything(users, items, self._later_layers())
 
-    def _after_first(self, rows: Tensor) -> Tensor:
-        rows = torch.relu(rows)
-        for layer in self.layers:
-            rows = torch.relu(layer(rows))
-        return self.output(rows).squeeze(-1)
+    def _later_layers(self) -> Layers:
+        return [(layer.weight, layer.bias) for layer in (*self.layers, self.output)]
 
 
 BACKBONES: dict[str, type[GMF] | type[MLP]] = {"gmf": GMF, "mlp": MLP}

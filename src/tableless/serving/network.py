@@ -12,8 +12,8 @@ from ..embedding.activations import ACTIVATIONS
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.encoders import DenseHashEncoder
 from ..embedding.hashing import NUMBA_IS_INSTALLED, HashFamily
+from ..embedding.workers import in_parallel
 from .folding import FoldedLayer, fold
-from .workers import in_parallel
 
 CHUNK = 256
 """Rows whose activations stay in the second-level cache through all layers."""

@@ -1,0 +1,118 @@
+"""A ReLU network over pairs that repeat their members: the inner loop of training and evaluating MLP.
+
+Its first layer is linear in user and item, so it is computed once for each distinct one and only added up for a pair.
+Pairs go through all layers in chunks whose activations stay in the cache; as plain operations over the whole batch, the
+passes over memory take as long as the matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..embedding.hashing import NUMBA_IS_INSTALLED
+from ..embedding.workers import in_parallel
+
+_CHUNK = 512  # pairs: 256 numbers each are half a megabyte
+
+Layers = Sequence[tuple[Tensor, Tensor]]
+"""Weight [outputs, inputs] and bias of each layer after the first; all but the last are followed by a ReLU."""
+
+
+def score_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, layers: Layers) -> Tensor:
+    """What the first layer makes of distinct users and items, positions [batch] and [batch, n] -> scores [batch, n]."""
+    if users.device.type == "cpu" and NUMBA_IS_INSTALLED and not torch.compiler.is_compiling():
+        flat = [tensor for layer in layers for tensor in layer]
+        pairs = user.unsqueeze(-1).expand_as(item).reshape(-1), item.reshape(-1)
+        return _ScorePairs.apply(users, items, *pairs, *flat).view(item.shape)  # type: ignore[no-untyped-call]
+    return after_first(users[user].unsqueeze(-2) + items[item], layers)
+
+
+def after_first(sums: Tensor, layers: Layers) -> Tensor:
+    """Sums of the first layer's halves [..., width] -> scores [...], in plain operations."""
+    for weight, bias in layers:
+        sums = F.linear(torch.relu(sums), weight, bias)
+    return sums.squeeze(-1)
+
+
+def score_everything(users: Tensor, items: Tensor, layers: Layers) -> Tensor:
+    """First-layer halves [users, width] and [items, width] -> scores [users, items]; no gradient is kept."""
+    scores = torch.empty(len(users), len(items), device=users.device)
+
+    def score(start: int, stop: int) -> None:
+        with torch.inference_mode():  # this may be another thread than the caller's
+            buffers = [users.new_empty(_CHUNK, width) for width in (users.shape[1], *(len(bias) for _, bias in layers))]
+            for row in range(start, stop):
+                for first in range(0, len(items), _CHUNK):
+                    part = items[first : first + _CHUNK]
+                    values = torch.add(part, users[row], out=buffers[0][: len(part)])
+                    for (weight, bias), buffer in zip(layers, buffers[1:], strict=True):
+                        values = torch.addmm(bias, values.relu_(), weight.mT, out=buffer[: len(part)])
+                    scores[row, first : first + _CHUNK] = values[:, 0]
+
+    in_parallel(score, len(users))
+    return scores
+
+
+class _ScorePairs(torch.autograd.Function):
+    """Positions are [pairs]; the layers' weights and biases follow one after the other."""
+
+    @staticmethod
+    def forward(ctx: Any, users: Tensor, items: Tensor, user: Tensor, item: Tensor, *flat: Tensor) -> Tensor:
+        """Keeps what each ReLU lets through, for the way back; the sums are made again, which costs less."""
+        layers = list(zip(flat[::2], flat[1::2], strict=True))
+        hidden = [torch.empty(len(user), len(bias)) for _, bias in layers]
+        sums = torch.empty(min(_CHUNK, len(user)), users.shape[1])
+        for part in _chunks(len(user)):
+            values = _sum(users, items, user[part], item[part], sums)
+            for (weight, bias), after in zip(layers, hidden, strict=True):
+                values = torch.addmm(bias, values, weight.mT, out=after[part])
+                if after is not hidden[-1]:
+                    values.relu_()
+        ctx.save_for_backward(users, items, user, item, *flat, *hidden[:-1])
+        ctx.num_layers = len(layers)
+        return hidden[-1][:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """As the chain rule says, chunk by chunk."""
+        users, items, user, item, *rest = ctx.saved_tensors
+        flat, hidden = rest[: 2 * ctx.num_layers], rest[2 * ctx.num_layers :]
+        to_flat = [torch.zeros_like(tensor) for tensor in flat]
+        to_users, to_items = torch.zeros_like(users), torch.zeros_like(items)
+        sums = torch.empty(min(_CHUNK, len(user)), users.shape[1])
+        for part in _chunks(len(user)):
+            inputs = [_sum(users, items, user[part], item[part], sums), *(after[part] for after in hidden)]
+            gradient = gradients[0][part].unsqueeze(-1)
+            for number in reversed(range(ctx.num_layers)):
+                to_flat[2 * number].addmm_(gradient.mT, inputs[number])
+                to_flat[2 * number + 1].add_(gradient.sum(0))
+                gradient = gradient @ flat[2 * number]
+                if number:
+                    gradient = torch.ops.aten.threshold_backward(gradient, inputs[number], 0)
+            _scatter(gradient, inputs[0], user[part], item[part], to_users, to_items)
+        return to_users, to_items, None, None, *to_flat
+
+
+def _chunks(count: int) -> list[slice]:
+    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
+
+
+def _sum(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Tensor) -> Tensor:
+    from . import kernels
+
+    out = out[: len(user)]
+    vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
+    kernels.pair_sums(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
+    return out
+
+
+def _scatter(gradient: Tensor, hidden: Tensor, user: Tensor, item: Tensor, to_users: Tensor, to_items: Tensor) -> None:
+    from . import kernels
+
+    arrays = (gradient, hidden, user.contiguous(), item.contiguous(), to_users, to_items)
+    kernels.scatter_pairs(*(tensor.numpy() for tensor in arrays))
