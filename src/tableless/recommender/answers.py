@@ -1,4 +1,4 @@
-"""What a trained run is for: recommendations for a user, vectors for any number of ids."""
+"""What a trained run is for: vectors for any number of ids, known and new."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrainedRun:
         scheme = self.model.users if side == "user" else self.model.items
         if scheme.open_vocabulary:
             return ids
-        listed, row = self._listed(side)
+        listed, row = self._rows_by_id(side)
         position, known = find(ids, listed)
         if not bool(known.all()):
             first = int((~known).reshape(-1).nonzero()[0])
@@ -63,45 +63,26 @@ class TrainedRun:
         with torch.no_grad():
             return scheme(self.inputs(side, raw))
 
-    def recommend(self, user: int | str, *, count: int = 10) -> pl.DataFrame:
-        """The best items for a user, known or new: item and score."""
+    def listed(self, side: Side) -> pl.DataFrame:
+        """The ids of a side that the run lists and can answer for: `id`; of items also `item`, the raw id, and (unless
+        it was trained on a stream) `actions`. Users are listed only where a scheme has a row for each.
+        """
         import polars as pl
 
-        inputs = to_ids(self.items["id"]) if self.model.items.open_vocabulary else torch.arange(len(self.items))
-        with torch.no_grad():
-            vectors = self.model.prepare_items(self.model.item_vectors(inputs))
-            person = self.model.prepare_users(self.model.user_vectors(self.inputs("user", [user])))
-            best = self.model.score_all(person, vectors)[0].topk(min(count, len(self.items)))
-        return pl.DataFrame({"item": self.items["item"].gather(best.indices.numpy()), "score": best.values.numpy()})
+        path = self.directory / "users.parquet"
+        if side == "user" and not path.exists():
+            raise ValueError(f"{self.directory} does not list its users; its scheme needs no list, and has none")
+        frame = self.items if side == "item" else pl.read_parquet(path)
+        scheme = self.model.users if side == "user" else self.model.items
+        # After a global-time split, those that were new at test time stand behind the others and have no rows.
+        return frame if scheme.open_vocabulary else frame.head(scheme.config["vocab_size"])
 
-    def _listed(self, side: Side) -> tuple[Tensor, Tensor]:
+    def _rows_by_id(self, side: Side) -> tuple[Tensor, Tensor]:
         """The ids of a closed scheme's rows in ascending order, and the row of each."""
         if side not in self._rows:
-            import polars as pl
-
-            frame = self.items if side == "item" else pl.read_parquet(self.directory / "users.parquet")
-            ids, row = torch.sort(torch.from_numpy(frame["id"].to_numpy().copy()))
+            ids, row = torch.sort(to_ids(self.listed(side)["id"]))
             self._rows[side] = ids, row
         return self._rows[side]
-
-
-def with_titles(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Add a `title` column from a file of metadata: its item column is guessed, its title column is called so."""
-    import polars as pl
-
-    from .reading.columns import guess_by_name
-
-    titles = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-    item = guess_by_name(titles.columns)["item"]
-    title = next((name for name in titles.columns if name.lower() in ("title", "name")), None)
-    if item is None or title is None:
-        raise ValueError(f"{path} needs a column of item ids and a `title`; it has {', '.join(titles.columns)}")
-    names = titles.select(pl.col(item).cast(pl.String).alias("item"), pl.col(title).alias("title"))
-    return (
-        rows.with_columns(pl.col("item").cast(pl.String).alias("key"))
-        .join(names.unique("item"), left_on="key", right_on="item", how="left", maintain_order="left")
-        .drop("key")
-    )
 
 
 def embed_file(

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .lines import append_line, read_lines
 from .runs import DataConfig, ModelConfig, run, versions, with_seed
 from .splits import Split
 from .training import TrainConfig
@@ -49,8 +50,7 @@ def compare(
     on_run: Callable[[int, int, Mapping[str, Any]], None] | None = None,
 ) -> list[Result]:
     """Run what is not in `out` yet, adding a line there after each run; returns the lines of the whole plan."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    finished = {_key(line): line for line in _read(out)}
+    finished = {_key(line): line for line in read_lines(out)}
     wanted = [
         (model, with_seed(train_config, train_config.seed + number))
         for number in range(plan.seeds)
@@ -67,8 +67,7 @@ def compare(
                 line |= {"versions": versions(), "results": run(data, model, training, split)[1]}
             except ValueError as error:  # a budget too small for this scheme is a finding, not a reason to stop
                 line |= {"error": str(error)}
-            with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            append_line(out, line)
             finished[_key(line)] = line
         results.append(finished[_key(line)])
     return results
@@ -191,16 +190,3 @@ def _size(budget: str) -> float:
 def _key(line: Mapping[str, Any]) -> str:
     """What makes two runs the same run."""
     return json.dumps([line["data"], line["model"], line["train"]], sort_keys=True)
-
-
-def _read(path: Path) -> list[Result]:
-    """The finished runs; a last line cut short by a crash is dropped, and its run done again."""
-    if not path.exists():
-        return []
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return lines

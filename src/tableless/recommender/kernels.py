@@ -62,7 +62,7 @@ def pair_sums(users: Floats, items: Floats, user: Positions, item: Positions, ou
 def scatter_pairs(
     gradient: Floats, hidden: Floats, user: Positions, item: Positions, of_users: Floats, of_items: Floats
 ) -> None:
-    """Add to `of_users` and `of_items` what `gradient` [n, width] of `pair_sums`, which gave `hidden`, makes of them."""
+    """Add to `of_users` and `of_items` what `gradient` [n, width] of the sums, which were `hidden`, makes of them."""
     for p in range(len(user)):
         row, value = gradient[p], hidden[p]
         for k in range(row.size):

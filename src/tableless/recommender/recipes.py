@@ -41,13 +41,17 @@ def train_fast(
     split: Split,
     config: TrainConfig,
     *,
+    teacher: Recommender | None = None,
     journal: Journal | None = None,
     processes: Processes = Processes(),  # noqa: B008 - frozen
     on_note: Callable[[str], None] | None = None,
     on_batch: OnBatch | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> list[EpochReport]:
-    """Train a model of computed embeddings by way of a table; returns the epochs of the last stage."""
+    """Train a model of computed embeddings by way of a table; returns the epochs of the last stage.
+
+    `teacher` is a trained model of full tables, where there is one already (see `untrained_teacher`).
+    """
     note = on_note or (lambda text: None)
     table_size = (split.num_known_users + split.num_known_items) * model.users.embedding_dim
     if table_size > LARGEST_TEACHER:
@@ -55,9 +59,10 @@ def train_fast(
         return train(model, split, config, journal=journal, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
     start = journal.start() if journal else None
     if start is None:
-        note("training a full table to learn from")
-        teacher = _teacher(model, split).to(next(model.parameters()).device)
-        train(teacher, split, config, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
+        if teacher is None:
+            note("training a full table to learn from")
+            teacher = untrained_teacher(model, split).to(next(model.parameters()).device)
+            train(teacher, split, config, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
         note("fitting the network to the table")
         fit_to_teacher(model, teacher, split, seed=config.seed, on_note=note)
         if journal:
@@ -111,7 +116,8 @@ def fit_to_teacher(
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
 
 
-def _teacher(model: Recommender, split: Split) -> Recommender:
+def untrained_teacher(model: Recommender, split: Split) -> Recommender:
+    """The same kind of recommender with a full table on each side, to be trained and learned from."""
     dim = model.users.embedding_dim
     users = FullEmbedding(dim, vocab_size=split.num_known_users, seed=2 * model.seed)
     items = FullEmbedding(dim, vocab_size=split.num_known_items, seed=2 * model.seed + 1)

@@ -99,6 +99,7 @@ def run(
     train_config: TrainConfig,
     split: Split,
     *,
+    teacher: Recommender | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -107,7 +108,10 @@ def run(
     on_batch: Callable[[int, int, int, float], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
 ) -> tuple[Recommender, dict[str, Any]]:
-    """Train and measure one model; with `out`, leave a run directory. Returns the model and its results."""
+    """Train and measure one model; with `out`, leave a run directory. Returns the model and its results.
+
+    `teacher` spares the fast recipe training its own table.
+    """
     start = time.perf_counter()
     if train_config.recipe == "paper" and getattr(SCHEMES.get(model_config.scheme), "learns_from_table", False):
         model_config = replace(model_config, options={**PAPER_NETWORK, **model_config.options})
@@ -118,7 +122,7 @@ def run(
     settings: dict[str, Any] = {"journal": journal, "processes": processes}
     settings |= {"on_batch": on_batch, "on_epoch": on_epoch}
     if train_config.recipe == "fast" and model.users.learns_from_table:
-        reports = train_fast(model, split, train_config, on_note=on_note, **settings)
+        reports = train_fast(model, split, train_config, teacher=teacher, on_note=on_note, **settings)
     else:
         reports = train(model, split, train_config, **settings)
     seconds = time.perf_counter() - start

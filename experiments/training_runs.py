@@ -1,0 +1,89 @@
+"""Runs that train a recommender: the settings they have in common, and how they are done."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from tableless.embedding.storage import save_tensors
+from tableless.recommender.models import Recommender
+from tableless.recommender.recipes import untrained_teacher
+from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.splits import Split
+from tableless.recommender.training import TrainConfig, train
+
+from .running import Settings
+
+# The data of the paper goes by the names movielens-20m and amazon-books, for those who have the files.
+MOVIELENS = DataConfig("movielens-1m")
+BOOKS = DataConfig("bookcrossing", core=5)
+NEWS = DataConfig("globo")
+SMALL_BATCHES = TrainConfig()
+# A step of Adam costs the whole table, so large vocabularies are trained in fewer, larger steps.
+LARGE_BATCHES = TrainConfig(batch_size=8192, learning_rate=2e-3)
+
+_TEACHERS = Path("out/experiments/teachers")
+
+
+def settings(
+    data: DataConfig,
+    scheme: str,
+    budget: str,
+    seed: int,
+    *,
+    backbone: str = "gmf",
+    options: dict[str, Any] | None = None,
+    training: TrainConfig = SMALL_BATCHES,
+) -> Settings:
+    """The run of one model, as plain values."""
+    model = ModelConfig(scheme=scheme, budget=budget, backbone=backbone, options=options or {})
+    return {"data": asdict(data), "model": asdict(model), "train": asdict(replace(training, seed=seed))}
+
+
+def perform(settings: Settings) -> dict[str, Any]:
+    """Train and measure. The table that the fast recipe learns from is kept for the next run, its time counted."""
+    data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
+    training = TrainConfig(**settings["train"])
+    split = _split(data)
+    example = build_model(model, split, seed=training.seed)
+    if training.recipe != "fast" or not example.users.learns_from_table:
+        return run(data, model, training, split)[1]
+    teacher, teacher_seconds = trained_teacher(example, data, split, training)
+    results = run(data, model, training, split, teacher=teacher)[1]
+    return results | {
+        "seconds": round(results["seconds"] + teacher_seconds, 2),
+        "teacher_seconds": round(teacher_seconds, 2),
+    }
+
+
+def trained_teacher(
+    model: Recommender, data: DataConfig, split: Split, training: TrainConfig
+) -> tuple[Recommender, float]:
+    """The table that a model learns from, and the seconds of its training; from the disk, if it was trained before."""
+    teacher = untrained_teacher(model, split)
+    identity = [asdict(data), type(model).__name__, model.users.embedding_dim, model.seed, asdict(training)]
+    name = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    path = _TEACHERS / f"{name}.safetensors"
+    seconds_path = path.with_suffix(".seconds")
+    if path.exists() and seconds_path.exists():
+        teacher.load_state_dict(load_file(path))
+        return teacher, float(seconds_path.read_text())
+    start = time.perf_counter()
+    train(teacher, split, training)
+    seconds = time.perf_counter() - start
+    _TEACHERS.mkdir(parents=True, exist_ok=True)
+    save_tensors(teacher.state_dict(), path)
+    seconds_path.write_text(f"{seconds:.2f}")
+    return teacher, seconds
+
+
+@functools.lru_cache(maxsize=2)
+def _split(data: DataConfig) -> Split:
+    return load_split(replace(data, data_dir=None))
