@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .decoders import BatchNorm
+from .memory import keeping_freed_memory
 from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
 
@@ -28,6 +29,7 @@ class Distillation:
     seconds: float
 
 
+@keeping_freed_memory()
 def distil(
     table: Tensor | nn.Embedding | nn.EmbeddingBag,
     scheme: EmbeddingScheme,

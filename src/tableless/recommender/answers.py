@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,15 +17,16 @@ if TYPE_CHECKING:
     import polars as pl
 
 Side = Literal["user", "item"]
-_BATCH = 16_384
 
 
 class TrainedRun:
     """A run directory, ready to answer. Raw ids go in as the data had them, strings or integers."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        import polars as pl
-
+        try:
+            import polars as pl
+        except ImportError as missing:
+            raise ImportError("the items of a run are read by polars: pip install 'tableless[data]'") from missing
         self.directory = Path(directory)
         self.model, self.config = load_run(self.directory)
         self.items = pl.read_parquet(self.directory / "items.parquet")  # item (its raw id), id, actions
@@ -83,59 +83,3 @@ class TrainedRun:
             ids, row = torch.sort(to_ids(self.listed(side)["id"]))
             self._rows[side] = ids, row
         return self._rows[side]
-
-
-def embed_file(
-    run: TrainedRun,
-    source: Path,
-    target: Path,
-    *,
-    side: Side,
-    column: str | None = None,
-    on_batch: Callable[[int], None] | None = None,
-) -> int:
-    """Write the vectors of the ids in a file's column to parquet, a batch at a time; returns how many."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    dim = run.model.users.embedding_dim
-    part, done, writer = target.with_name(target.name + ".part"), 0, None
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        for ids in _id_batches(source, column):
-            vectors = run.embed(side, ids)
-            flat = pa.array(vectors.reshape(-1).numpy())
-            table = pa.table({"id": ids.to_arrow(), "vector": pa.FixedSizeListArray.from_arrays(flat, dim)})
-            writer = writer or pq.ParquetWriter(part, table.schema)
-            writer.write_table(table)
-            done += len(ids)
-            if on_batch:
-                on_batch(done)
-        if writer is None:
-            raise ValueError(f"{source} holds no ids")
-        writer.close()
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
-    return done
-
-
-def _id_batches(source: Path, column: str | None) -> Iterator[pl.Series]:
-    """The ids of a parquet, CSV or plain text file (an id a line), in batches."""
-    import polars as pl
-
-    if not source.exists():
-        raise FileNotFoundError(f"there is no file {source}")
-    suffix = source.suffix.lower()
-    if suffix == ".parquet":
-        frame = pl.scan_parquet(source)
-    elif suffix in (".csv", ".tsv"):
-        frame = pl.scan_csv(source, separator="\t" if suffix == ".tsv" else ",")
-    else:
-        frame = pl.scan_csv(source, has_header=False, new_columns=["id"])
-    names = frame.collect_schema().names()
-    chosen = column or ("id" if "id" in names else names[0])
-    if chosen not in names:
-        raise ValueError(f"{source} has no column {chosen!r}; it has {', '.join(names)}")
-    for batch in frame.select(chosen).collect_batches(chunk_size=_BATCH, maintain_order=True):
-        yield batch[chosen]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..embedding.hashing import split_mix_64
+from ..embedding.memory import keeping_freed_memory
 from .distributed import Processes, average_buffers
 from .models import Recommender
 from .training import TrainConfig
@@ -77,6 +78,7 @@ class Reservoir:
         return z ^ (z >> np.uint64(31))
 
 
+@keeping_freed_memory()
 def train_on_stream(
     model: Recommender,
     batches: Iterable[tuple[Ids, Ids]],

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..embedding.memory import keeping_freed_memory
 from .batches import Batches
 from .distributed import Processes, agree_to_stop, average_buffers
 from .evaluation import evaluate, model_scores, scheme_inputs
@@ -64,6 +65,7 @@ class Journal(Protocol):
         """Keep the report, the state to resume from and, if it is the best so far, the model."""
 
 
+@keeping_freed_memory()
 def train(
     model: Recommender,
     split: Split,
