@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -18,17 +19,18 @@ def recommend(
     user: Annotated[str, typer.Option(help="A user's id as the data has it; new ones are welcome.")],
     count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
     items: Annotated[Path | None, typer.Option(help="A file with the items' titles (CSV or parquet).")] = None,
+    interactions: Annotated[
+        str | None, typer.Option(help="Data that says what users have had: it is not recommended again.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The best items for a user."""
-    from ..recommender.answers import TrainedRun, with_titles
+    from .. import load
 
-    trained = TrainedRun(run)
-    best = trained.recommend(trained.parse("user", user), count=count)
-    if items is not None:
-        best = with_titles(best, items)
+    model = load(run, metadata=items, interactions=interactions)
+    best = model.recommend(model.parse("user", user), count=count)
     if as_json:
-        print(json.dumps({"user": user, "items": best.to_dicts()}))
+        print(json.dumps({"user": user, "items": [asdict(row) for row in best]}))
         return
-    for place, row in enumerate(best.iter_rows(named=True), start=1):
-        print(f"{place:3}  {row['item']!s:<24} {row['score']:8.3f}  {row.get('title') or ''}".rstrip())
+    for place, row in enumerate(best, start=1):
+        print(f"{place:3}  {row.item!s:<24} {row.score:8.3f}  {row.title or ''}".rstrip())

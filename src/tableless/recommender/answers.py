@@ -65,14 +65,11 @@ class TrainedRun:
 
     def listed(self, side: Side) -> pl.DataFrame:
         """The ids of a side that the run lists and can answer for: `id`; of items also `item`, the raw id, and (unless
-        it was trained on a stream) `actions`. Users are listed only where a scheme has a row for each.
+        it was trained on a stream) `actions`. Users are listed only where their scheme has a row for each.
         """
         import polars as pl
 
-        path = self.directory / "users.parquet"
-        if side == "user" and not path.exists():
-            raise ValueError(f"{self.directory} does not list its users; its scheme needs no list, and has none")
-        frame = self.items if side == "item" else pl.read_parquet(path)
+        frame = self.items if side == "item" else pl.read_parquet(self.directory / "users.parquet")
         scheme = self.model.users if side == "user" else self.model.items
         # After a global-time split, those that were new at test time stand behind the others and have no rows.
         return frame if scheme.open_vocabulary else frame.head(scheme.config["vocab_size"])

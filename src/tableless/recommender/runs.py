@@ -128,6 +128,8 @@ def run(
     seconds = time.perf_counter() - start
     results = measure(model, split) | popularity_and_best(data, split)
     results |= {
+        "num_users": split.num_known_users,
+        "num_items": split.num_known_items,
         "seconds": round(seconds, 2),
         "train_seconds": round(sum(report.seconds for report in reports), 2),
         "epochs": len(reports),

@@ -1,0 +1,34 @@
+"""What is worth knowing about a trained run, as plain values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..recommender.answers import TrainedRun
+from .inference import Precision
+
+
+def model_facts(run: TrainedRun, *, num_users: int | None, precision: Precision) -> dict[str, Any]:
+    """Sizes, what full tables for the same users and items would have cost, and what was measured after training.
+
+    `num_users` is how many are known; where the run kept how many it was trained on, that counts. None: not known, and
+    then `table_parameters` is not, either.
+    """
+    path = run.directory / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    users, items = results.get("num_users", num_users), len(run.listed("item"))
+    dim = run.model.items.embedding_dim
+    return {
+        "scheme": run.config["model"]["items"]["scheme"],
+        "backbone": run.config["model"]["backbone"],
+        "embedding_dim": dim,
+        "parameters": run.model.num_parameters,
+        "embedding_parameters": run.model.embedding_parameters,
+        "table_parameters": None if users is None else (users + items) * dim,
+        "num_users": users,
+        "num_items": items,
+        "answers_new_ids": run.model.answers_new_ids,
+        "precision": precision,
+        "results": results,
+    }

@@ -1,0 +1,84 @@
+"""Runs on the Hugging Face hub: `save_pretrained`, `from_pretrained` and `push_to_hub`, as its libraries name them.
+
+Only the files of `FILES` ever go up or come down, none of which can hold code. A directory on disk needs no extra.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..embedding.storage import write_text
+from ..recommender.answers import TrainedRun
+from .model_card import model_card
+
+FILES = ("config.json", "model.safetensors", "items.parquet", "users.parquet", "results.json")
+
+
+def find_run(run: str | os.PathLike[str], *, revision: str | None = None) -> Path:
+    """The directory of a run: the one named, or what the hub has under that id, fetched unless it is in the cache."""
+    directory = Path(run)
+    is_id = isinstance(run, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", run) and not run.startswith(".")
+    if directory.exists() or not is_id:
+        return directory
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as missing:
+        raise FileNotFoundError(
+            f"there is no directory {run}; if it is a model on the Hugging Face hub: pip install 'tableless[hub]'"
+        ) from missing
+    try:
+        return Path(snapshot_download(str(run), revision=revision, allow_patterns=list(FILES)))
+    except OSError as error:  # what is wrong there, or that there is no connection
+        reason = str(error).strip().partition("\n")[0]
+        raise FileNotFoundError(f"{run} is no directory here, and the Hugging Face hub says: {reason}") from error
+
+
+def save_pretrained(run: TrainedRun, facts: Mapping[str, Any], directory: Path) -> None:
+    """Write what loading needs and a model card. Where on this machine the data was is left out."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if (run.directory / name).exists() and directory.resolve() != run.directory.resolve():
+            _copy(run.directory / name, directory / name)
+    data = run.config["data"]
+    config = {**run.config, "data": {**data, "data": Path(data["data"]).name, "data_dir": None}}
+    write_text(directory / "config.json", json.dumps(config, indent=2) + "\n")
+    write_text(directory / "README.md", model_card(facts, config))
+
+
+def push_to_hub(
+    run: TrainedRun,
+    facts: Mapping[str, Any],
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    commit_message: str | None = None,
+) -> str:
+    """Upload what `save_pretrained` writes, with the token that huggingface_hub finds; returns the address.
+
+    A table for each user comes with the list of its users' ids: think of `private`.
+    """
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as missing:
+        raise ImportError("uploading to the Hugging Face hub needs: pip install 'tableless[hub]'") from missing
+    hub = HfApi()
+    with tempfile.TemporaryDirectory(prefix="tableless-") as temporary:
+        save_pretrained(run, facts, Path(temporary))
+        address = hub.create_repo(repo_id, private=private, exist_ok=True)
+        hub.upload_folder(
+            repo_id=repo_id, folder_path=temporary, commit_message=commit_message or "Upload a tableless model"
+        )
+    return str(address)
+
+
+def _copy(source: Path, target: Path) -> None:
+    part = target.with_name(target.name + ".part")
+    shutil.copyfile(source, part)
+    os.replace(part, target)

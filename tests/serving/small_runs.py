@@ -1,0 +1,63 @@
+"""Run directories with a model in them that was never trained: as good for exporting, and made in a moment."""
+
+from pathlib import Path
+
+import torch
+
+from tableless import SCHEMES, SideFeatures
+from tableless.embedding.decoders import BatchNorm
+from tableless.embedding.storage import write_model
+from tableless.recommender.checkpoint import describe_recommender
+from tableless.recommender.models import BACKBONES, MLP, Recommender
+
+ROWS, DIM = 300, 8
+ANYWHERE = torch.cat(
+    [
+        torch.tensor([0, 1, -1, 2**31, 2**63 - 1, -(2**63)]),
+        torch.randint(-(2**63), 2**63 - 1, (394,), generator=torch.Generator().manual_seed(7)),
+    ]
+)
+"""400 ids over the whole int64 range."""
+
+_NETWORK = {"num_hashes": 16, "depth": 2}
+OPTIONS = {
+    "dhe": {**_NETWORK, "normalization": "none", "num_experts": 1},
+    "dhe, batch norm": {**_NETWORK, "normalization": "batch", "num_experts": 1},
+    "dhe, experts": {**_NETWORK, "normalization": "batch", "num_experts": 3},
+    "dhe, side features": {**_NETWORK, "architecture": "residual", "num_experts": 1},
+    "dhe, binary": {**_NETWORK, "encoding": "binary", "num_experts": 1},
+    "head-and-tail": {**_NETWORK, "num_experts": 2},
+}
+"""Ways to build a scheme, by the name of the scheme and what is special about it."""
+
+
+def make_scheme(name: str, seed: int):
+    scheme, options = name.split(",")[0], dict(OPTIONS.get(name, {}))
+    if "side features" in name:
+        options["side_features"] = SideFeatures.from_matrix(ANYWHERE[:50], torch.arange(150.0).view(50, 3) / 150)
+    made = SCHEMES[scheme].from_budget("1/1", embedding_dim=DIM, vocab_size=ROWS, seed=seed, **options)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in made.modules():
+            if isinstance(module, BatchNorm):  # statistics other than those it starts with, which fold to nothing
+                for tensor in (module.weight, module.bias, module.running_mean, module.running_var):
+                    tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
+    return made
+
+
+def make_run(directory: Path, *, users: str, items: str, backbone: str, item_features: bool = False) -> Recommender:
+    """Write a run directory; returns its model, ready to score."""
+    schemes = {"users": make_scheme(users, seed=3), "items": make_scheme(items, seed=4)}
+    if item_features:
+        features = SideFeatures.from_matrix(ANYWHERE[:40], torch.ones(40, 2))
+        model: Recommender = MLP(**schemes, item_features=features, seed=5)
+    else:
+        model = BACKBONES[backbone](**schemes, seed=5)
+    config = {"model": describe_recommender(model), "kinds": {"user": "integer", "item": "string"}}
+    write_model(directory, config, model.state_dict())
+    return model.eval()
+
+
+def ids_for(scheme) -> torch.Tensor:
+    """400 ids that the scheme answers for: any, or rows of a closed one."""
+    return ANYWHERE if scheme.open_vocabulary else torch.arange(len(ANYWHERE)) % ROWS
