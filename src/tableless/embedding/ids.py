@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # A column with fewer repeats than this is hashed as it stands: finding its distinct values would cost more than
 # hashing the few repeated ones again.
+_FEW = 20_000  # strings of a list: as many are hashed one by one before polars has begun
 _WORTH_REDUCING = 0.5
 
 
@@ -118,7 +119,7 @@ def _wrap(value: int, position: int) -> int:
 def _hash_strings(values: list[str]) -> NDArray[np.int64]:
     """Through polars where it is installed: it finds the distinct values several times faster than a dict does."""
     try:
-        if importlib.util.find_spec("polars"):
+        if len(values) > _FEW and importlib.util.find_spec("polars"):
             import polars as pl
 
             return _hash_column(pl.Series(values=values, dtype=pl.String))
