@@ -23,8 +23,9 @@ _NETWORK = {"num_hashes": 16, "depth": 2}
 OPTIONS = {
     "dhe": {**_NETWORK, "normalization": "none", "num_experts": 1},
     "dhe, batch norm": {**_NETWORK, "normalization": "batch", "num_experts": 1},
-    "dhe, experts": {**_NETWORK, "normalization": "batch", "num_experts": 3},
+    "dhe, experts": {**_NETWORK, "normalization": "batch", "num_experts": 2},
     "dhe, side features": {**_NETWORK, "architecture": "residual", "num_experts": 1},
+    "dhe, random fourier": {**_NETWORK, "encoding": "random-fourier", "num_experts": 1},
     "dhe, binary": {**_NETWORK, "encoding": "binary", "num_experts": 1},
     "head-and-tail": {**_NETWORK, "num_experts": 2},
 }
@@ -45,14 +46,24 @@ def make_scheme(name: str, seed: int):
     return made
 
 
-def make_run(directory: Path, *, users: str, items: str, backbone: str, item_features: bool = False) -> Recommender:
-    """Write a run directory; returns its model, ready to score."""
+def make_run(
+    directory: Path,
+    *,
+    users: str,
+    items: str,
+    backbone: str,
+    item_features: bool = False,
+    weights: float | None = None,
+) -> Recommender:
+    """Write a run directory; returns its model, ready to score. `weights` is put in the place of all of them."""
     schemes = {"users": make_scheme(users, seed=3), "items": make_scheme(items, seed=4)}
     if item_features:
         features = SideFeatures.from_matrix(ANYWHERE[:40], torch.ones(40, 2))
         model: Recommender = MLP(**schemes, item_features=features, seed=5)
     else:
         model = BACKBONES[backbone](**schemes, seed=5)
+    for parameter in model.parameters() if weights is not None else ():
+        torch.nn.init.constant_(parameter, weights)
     config = {"model": describe_recommender(model), "kinds": {"user": "integer", "item": "string"}}
     write_model(directory, config, model.state_dict())
     return model.eval()

@@ -171,6 +171,7 @@ def test_titles_come_with_answers_and_find_items(runs, tmp_path):
     assert all(row.title == model.title(row.id) for row in model.neighbors("item-7", count=1000))
     assert [row.item for row in model.items_matching("film 7,")] == ["item-7"]
     assert {row.item for row in model.items_matching("ITEM-11")} >= {"item-110", "item-115"}
+    assert model.items_matching("item-11", count=1)[0].item == "item-11"
 
 
 def test_items_are_found_with_the_most_popular_first(closed):
@@ -196,7 +197,7 @@ def test_facts_say_what_tables_would_have_cost(runs, closed, model):
 
 
 def test_hot_ids_are_counted_for_users_and_items_together(runs, monkeypatch):
-    monkeypatch.setattr("tableless.serving.hot_ids._OBSERVED_BETWEEN_CHOICES", 10)
+    monkeypatch.setattr("tableless.serving.hot_ids._FIRST_CHOICE", 10)
     model = tableless.load(runs / "open", hot_ids=4)
     model.prepare()
     assert model.hot_hit_rate is None  # to compute the vectors of all items is no traffic

@@ -10,7 +10,7 @@ except ImportError as missing:  # pragma: no cover - needs an environment withou
     raise SystemExit(f"the command line needs {missing.name}: pip install 'tableless[cli]'") from None
 
 # A command registers itself; this order is that of `tableless --help`.
-from . import demo, train, evaluate, compare, recommend, embed, inspect, bench  # noqa: F401, I001
+from . import demo, train, evaluate, compare, recommend, embed, export, serve, inspect, bench  # noqa: F401, I001
 
 __all__ = ["app", "main"]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # A column with fewer repeats than this is hashed as it stands: finding its distinct values would cost more than
 # hashing the few repeated ones again.
-_FEW = 20_000  # strings of a list: as many are hashed one by one before polars has begun
 _WORTH_REDUCING = 0.5
+_FEW = 20_000  # strings of a list: as many are hashed one by one before polars has begun
 
 
 def to_ids(values: Any) -> Tensor:

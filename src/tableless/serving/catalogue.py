@@ -38,10 +38,15 @@ class Catalogue:
         return self._items["row"].head(count).to_list()
 
     def matching(self, text: str, count: int) -> list[ListedItem]:
-        """Items whose title holds the text or whose raw id begins with it, whatever the case; an empty text: any."""
+        """Items whose title holds the text or whose raw id begins with it, whatever the case; an empty text: any.
+
+        The one whose id it is comes first.
+        """
         import polars as pl
 
         wanted = text.strip().lower()
         matches = pl.col("item_text").str.starts_with(wanted) | pl.col("title_text").str.contains(wanted, literal=True)
-        found = self._items.lazy().filter(matches).head(count).select("item", "title", "actions").collect()
+        is_it = pl.col("item_text") == wanted
+        in_order = self._items.lazy().filter(matches).sort(is_it, descending=True, maintain_order=True)
+        found = in_order.head(count).select("item", "title", "actions").collect()
         return [ListedItem(*values) for values in found.iter_rows()]

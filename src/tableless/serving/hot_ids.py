@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_OBSERVED_BETWEEN_CHOICES = 200_000  # ids; often enough to follow the day, rarely enough to cost nothing
+# Ids observed before the choice is made again: twice as many each time, so that a quiet server has hot ids soon; in the
+# end often enough to follow the day, rarely enough to cost nothing.
+_FIRST_CHOICE, _BETWEEN_CHOICES = 5_000, 200_000
 
 
 class HotIds:
@@ -26,6 +28,7 @@ class HotIds:
         self._compute = compute
         self._given = ids
         self._observed = 0
+        self._until_choice = _FIRST_CHOICE
         self._lock = threading.Lock()
         size = _power_of_two(8 * capacity)
         self._counted, self._counts = np.zeros(size, np.int64), np.zeros(size if ids is None else 0, np.int32)
@@ -62,9 +65,10 @@ class HotIds:
 
         kernels.count_traffic(ids, self._counted, self._counts)
         self._observed += len(ids)
-        if self._observed < _OBSERVED_BETWEEN_CHOICES:
+        if self._observed < self._until_choice:
             return None
         self._observed = 0
+        self._until_choice = min(2 * self._until_choice, _BETWEEN_CHOICES)
         chosen = self._most_frequent()
         self._counts //= 2
         return chosen

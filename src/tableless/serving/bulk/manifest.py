@@ -1,0 +1,90 @@
+"""The manifest of a directory of vectors: what it was made from, so that a restart goes on with the same work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .blocks import is_part_of
+from .files import Place, Source
+
+MANIFEST = "_manifest.json"  # readers of parquet directories pass over names that start so
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all vectors in a directory have in common."""
+
+    model: str  # its fingerprint
+    ids: str
+    side: str
+    column: str | None
+    block_rows: int
+
+
+def fingerprint(run: Path) -> str:
+    """A hash of a run's model: its description and its weights."""
+    if not (run / "config.json").exists():
+        raise FileNotFoundError(f"{run} holds no trained model (there is no config.json); `tableless train` makes one")
+    digest = hashlib.sha256()
+    for name in ("config.json", "model.safetensors"):
+        with (run / name).open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def take_up(out: Place, settings: Settings, sources: Mapping[str, Source]) -> set[str]:
+    """Begin in a directory, or go on with it: returns the parts that are finished and need not be written again.
+
+    What was cut off is removed, and so are the parts of a file that has changed since. Parts of a file that is gone
+    stay.
+    """
+    there = out.files()
+    before = _read(out) if MANIFEST in there else None
+    if before is None and any(name.endswith(".parquet") for name in there):
+        raise FileExistsError(f"{out.path} holds parquet files that are not from `tableless embed`; give another --out")
+    known: dict[str, Any] = {}
+    if before is not None:
+        _refuse_other_work(out, before["settings"], asdict(settings))
+        known = before["sources"]
+    described = {name: asdict(source) for name, source in sources.items()}
+    changed = [name for name in described if known.get(name, described[name]) != described[name]]
+    stale = {name for name in there if name.endswith(".part") or any(is_part_of(name, source) for source in changed)}
+    for name in stale:
+        out.filesystem.delete_file((out / name).path)
+    _write(out, settings, {**known, **described}, vectors=None)
+    return {name for name in there if name.endswith(".parquet")} - stale
+
+
+def finish(out: Place, settings: Settings, *, vectors: int) -> None:
+    """Say that all parts are there."""
+    _write(out, settings, _read(out)["sources"], vectors=vectors)
+
+
+def _read(out: Place) -> dict[str, Any]:
+    try:
+        content = json.loads((out / MANIFEST).read())
+        return {key: content[key] for key in ("settings", "sources", "vectors")}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{out.path}/{MANIFEST} is damaged; give another --out, or delete {out.path}") from None
+
+
+def _write(out: Place, settings: Settings, sources: Mapping[str, Any], *, vectors: int | None) -> None:
+    """`vectors` is None until all are there."""
+    content = {"settings": asdict(settings), "vectors": vectors, "sources": sources}
+    with (out / MANIFEST).written_whole() as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _refuse_other_work(out: Place, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for key in ours:
+        if theirs.get(key) != ours[key]:
+            raise ValueError(
+                f"{out.path} was begun with another {key} ({theirs.get(key)} instead of {ours[key]}), and would hold "
+                f"vectors of two kinds; give another --out, or delete {out.path} to begin again"
+            )

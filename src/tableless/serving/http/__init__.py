@@ -1,0 +1,1 @@
+"""A trained run over HTTP; `tableless serve` starts it. Needs the extra `serve`."""

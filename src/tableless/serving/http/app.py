@@ -1,0 +1,64 @@
+"""The HTTP application: routes around one model, behind limits, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from fastapi import FastAPI
+
+from ... import __version__
+from ..trained_model import TrainedModel
+from .answer_routes import answer_routes
+from .answers import add_error_answers
+from .embed_route import embed_route
+from .limits import OPEN_TO_ALL, Limits
+from .messages import problems
+from .metrics import Measured, Metrics
+from .operation_routes import operation_routes
+from .page_routes import page_routes
+from .reload import CurrentModel
+from .settings import Settings
+
+_MODEL_ROUTES = frozenset({"/embed", "/score", "/recommend", "/neighbors"})
+_DESCRIPTION = "Vectors, scores, recommendations and neighbours for ids, known or new."
+
+
+def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: Settings) -> FastAPI:
+    """An application that serves the run in a directory; `load` turns a directory into a model, now and at reloads."""
+    metrics = Metrics()
+    threads = ThreadPoolExecutor(max(2, torch.get_num_threads()), thread_name_prefix="answers")
+    current = CurrentModel(directory, load, metrics=metrics, threads=threads)
+
+    app = FastAPI(
+        title="tableless",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        responses=problems(401, 408, 413, 500, 503, 504),
+    )
+    add_error_answers(app)
+    app.include_router(embed_route(current, settings))
+    app.include_router(answer_routes(current, settings))
+    app.include_router(operation_routes(current, settings, metrics))
+    app.include_router(page_routes(app))
+    routes = frozenset({"/", "/docs", *app.openapi()["paths"]})
+    if settings.token:
+        _declare_token(app.openapi())
+    app.add_middleware(Limits, settings=settings, metrics=metrics)
+    app.add_middleware(Measured, metrics=metrics, routes=routes, model_routes=_MODEL_ROUTES)
+    return app
+
+
+def _declare_token(schema: dict[str, Any]) -> None:
+    """Say in the schema, which FastAPI keeps and hands out, where the token is needed."""
+    schema.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    schema["security"] = [{"token": []}]
+    for path, methods in schema["paths"].items():
+        if path in OPEN_TO_ALL:
+            for operation in methods.values():
+                operation["security"] = []

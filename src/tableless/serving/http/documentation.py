@@ -1,0 +1,67 @@
+"""OpenAPI as one plain page: FastAPI's own loads its scripts from the internet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "section{border-top:1px solid #8886;padding:.5rem 0 1rem}code,pre{font:14px ui-monospace,monospace}"
+    "pre{overflow:auto;padding:.75rem;background:#8881}"
+    "td,th{text-align:left;padding:.1rem 1rem .1rem 0;vertical-align:top}"
+)
+
+
+def render(schema: dict[str, Any]) -> str:
+    """HTML of every route: what it is for, what it takes, what it answers."""
+    title = escape(schema["info"]["title"])
+    routes = "".join(
+        _route(schema, method, path, operation)
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+        f"<h1>{title}</h1><p>{escape(schema['info']['description'])} For machines: "
+        f'<a href="/openapi.json">openapi.json</a>.</p>{routes}</html>'
+    )
+
+
+def _route(schema: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
+    text = escape(operation.get("description", "")).replace("\n\n", "</p><p>")
+    return (
+        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>"
+        + _table("Parameters", _parameters(operation))
+        + "".join(_bodies(schema, operation))
+        + _table("Answers", [(status, answer["description"]) for status, answer in operation["responses"].items()])
+        + "</section>"
+    )
+
+
+def _parameters(operation: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = []
+    for parameter in operation.get("parameters", []):
+        known = {key: value for key, value in parameter["schema"].items() if key != "title"}
+        need = "required" if parameter.get("required") else "optional"
+        rows.append((parameter["name"], f"{need}, {json.dumps(known)}"))
+    return rows
+
+
+def _bodies(schema: dict[str, Any], operation: dict[str, Any]) -> Iterator[str]:
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        shape = content["schema"]
+        if "$ref" in shape:
+            shape = schema["components"]["schemas"][shape["$ref"].rpartition("/")[2]]
+        text = json.dumps(shape.get("properties", shape), indent=2)
+        yield f"<h3>Body, <code>{kind}</code></h3><pre>{escape(text)}</pre>"
+
+
+def _table(title: str, rows: list[tuple[str, str]]) -> str:
+    if not rows:
+        return ""
+    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows)
+    return f"<h3>{title}</h3><table>{lines}</table>"

@@ -1,0 +1,164 @@
+"""What is refused before any work is done for it: strangers, bodies too large or too slow, more than can be borne."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import traceback
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .metrics import Metrics
+from .settings import Settings
+
+OPEN_TO_ALL = frozenset({"/", "/healthz", "/docs", "/openapi.json"})
+"""Paths that need no token, beside those under /page/: a browser can't send one before it has the page."""
+ALWAYS_ANSWERED = frozenset({"/healthz", "/metrics"})
+"""Paths that are answered under any load: whoever watches the server must not take it for dead."""
+
+_log = logging.getLogger("tableless.serving")
+
+
+class Refusal(Exception):
+    """An answer other than the one asked for."""
+
+    def __init__(self, status: int, sentence: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.body = json.dumps({"detail": sentence}).encode()
+        self.headers = headers
+
+
+class Limits:
+    """ASGI middleware. It reads the body itself, so that nothing beyond it has to mind slow or endless ones.
+
+    A request that is still sending its body holds no place among those being answered: slow clients can't keep the
+    others out.
+    """
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics) -> None:
+        self.app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._token = settings.token.encode() if settings.token else None
+        self._in_flight = 0
+        self._buffered = 0  # bytes of bodies that are not complete yet
+        self._max_buffered = settings.max_body_bytes * settings.max_in_flight
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse with one sentence."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        has_started = False
+
+        async def note_start(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._answer_in_time(scope, receive, note_start)
+        except Refusal as refusal:
+            if not has_started:
+                await _send_refusal(send, refusal)
+        except Exception as error:  # its message may hold what the caller sent: neither told nor logged
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error("%s in %s, %s line %d", type(error).__name__, place.name, place.filename, place.lineno or 0)
+            if not has_started:  # else uvicorn closes the connection: the caller sees that something is missing
+                await _send_refusal(send, Refusal(500, "The server failed to answer; its log says where."))
+
+    async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._refuse_strangers(scope)
+        limit = self._settings.reload_time_limit if scope["path"] == "/reload" else self._settings.time_limit
+        is_read = False
+        with anyio.move_on_after(limit) as time:
+            body = await self._read_body(scope, receive)
+            is_read = True
+            if body is not None:
+                await self._answer(scope, _replay(body, receive), send)
+        if time.cancelled_caught and is_read:
+            raise Refusal(504, f"There was no answer within {limit:g} seconds; ask for less, or later.", _CLOSE)
+        if time.cancelled_caught:
+            raise Refusal(408, f"The body did not arrive within {limit:g} seconds.", _CLOSE)
+
+    def _refuse_strangers(self, scope: Scope) -> None:
+        path = scope["path"]
+        if self._token is None or path in OPEN_TO_ALL or path.startswith("/page/"):
+            return
+        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, token = shown.partition(b" ")
+        if not hmac.compare_digest(token, self._token) or kind.lower() != b"bearer":
+            raise Refusal(401, "Send the header `Authorization: Bearer TOKEN`.", (b"www-authenticate", b"Bearer"))
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None if the caller went away."""
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        self._refuse_large(int(announced) if announced.isdigit() and len(announced) < 20 else 0)
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body"):  # as nearly always
+            self._refuse_large(len(message["body"]))
+            return bytes(message["body"])
+        chunks, size = [], 0
+        try:
+            while message["type"] == "http.request":
+                chunks.append(message["body"])
+                size += len(message["body"])
+                self._buffered += len(message["body"])
+                self._refuse_large(size)
+                if self._buffered > self._max_buffered:
+                    raise _overloaded()
+                if not message.get("more_body"):
+                    return b"".join(chunks)
+                message = await receive()
+            return None
+        finally:
+            self._buffered -= size
+
+    def _refuse_large(self, size: int) -> None:
+        if size > self._settings.max_body_bytes:
+            limit = self._settings.max_body_bytes
+            raise Refusal(413, f"A body may have {limit:,} bytes at most; send fewer ids at a time.", _CLOSE)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in ALWAYS_ANSWERED:
+            await self.app(scope, receive, send)
+            return
+        if self._in_flight >= self._settings.max_in_flight:
+            raise _overloaded()
+        self._in_flight += 1
+        self._metrics.in_flight.set(self._in_flight)
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._in_flight -= 1
+            self._metrics.in_flight.set(self._in_flight)
+
+
+_CLOSE = (b"connection", b"close")  # nobody is going to read the rest of the body
+
+
+def _overloaded() -> Refusal:
+    return Refusal(503, "More is being asked than can be answered; try again in a second.", (b"retry-after", b"1"))
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body as one message, and then whatever follows."""
+    is_given = False
+
+    async def replayed() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+async def _send_refusal(send: Send, refusal: Refusal) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(refusal.body)).encode())]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": [*headers, *refusal.headers]})
+    await send({"type": "http.response.body", "body": refusal.body})

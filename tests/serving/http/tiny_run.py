@@ -1,0 +1,57 @@
+"""Small runs that are as training leaves them, and applications around them."""
+
+import threading
+
+import polars as pl
+import torch
+
+from tableless import SCHEMES, DeepHashEmbedding
+from tableless.embedding.ids import to_ids
+from tableless.embedding.storage import write_model
+from tableless.recommender.checkpoint import describe_recommender
+from tableless.recommender.models import GMF
+from tableless.serving.http.app import build_app
+from tableless.serving.http.settings import Settings
+from tableless.serving.trained_model import TrainedModel
+
+NUM_ITEMS, DIM = 12, 4
+
+
+def write_run(directory, *, seed=0, kind="integer", scheme="dhe"):
+    """Items 0 … 11, or "item 0" …; the weights that training would start from."""
+    if scheme == "dhe":
+        users, items = (DeepHashEmbedding(DIM, width=8, num_hashes=8, depth=2, seed=seed + side) for side in range(2))
+    else:
+        users, items = (
+            SCHEMES[scheme].from_budget(10_000, embedding_dim=DIM, vocab_size=NUM_ITEMS, seed=seed) for _ in range(2)
+        )
+    model = GMF(users=users, items=items)
+    config = {"model": describe_recommender(model), "kinds": {"user": kind, "item": kind}}
+    write_model(directory, config, model.state_dict())
+    names = pl.Series([f"item {number}" if kind == "string" else number for number in range(NUM_ITEMS)])
+    listing = pl.DataFrame({"item": names, "id": to_ids(names).numpy(), "actions": range(NUM_ITEMS)})
+    listing.write_parquet(directory / "items.parquet")
+    listing.select("id").write_parquet(directory / "users.parquet")
+    return directory
+
+
+def load(directory):
+    return TrainedModel.from_pretrained(directory, hot_ids=4)
+
+
+def app_for(directory, **settings):
+    return build_app(directory, load, Settings(**settings))
+
+
+class HeldModel(TrainedModel):
+    """Answers only when `go` is set; says so when it has been asked."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.go, self.was_asked, self.batches = threading.Event(), threading.Event(), []
+
+    def embed(self, ids, *, side="item"):
+        self.batches.append(torch.as_tensor(ids).tolist())
+        self.was_asked.set()
+        assert self.go.wait(timeout=20)
+        return super().embed(ids, side=side)
