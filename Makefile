@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint types bench
+.PHONY: setup demo test lint types bench experiments
 
 setup: .venv/ready
 
@@ -26,3 +26,7 @@ types: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Hours; stop and start it as you like, finished runs are kept. The data is looked for in $TABLELESS_DATA.
+experiments: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments

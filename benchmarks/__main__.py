@@ -1,4 +1,4 @@
-"""All benchmarks but `memory`, into RESULTS.md and growth.png. With `--quick` they are only tried out."""
+"""All benchmarks but `memory` and `soak`, into RESULTS.md and growth.png. With `--quick` they are only tried out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth, hashing, ids, inference, training
+from benchmarks import growth, hashing, ids, inference, serving, training
 from benchmarks.measuring import Row, describe_machine, markdown, on_threads, show
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -23,6 +23,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "repetitions": 2,
         "data": "world:users=200,items=120,actions=6000,clusters=4",
     },
+    "serving": {"networks": {"tiny": (16, 16)}, "seconds": 1, "repetitions": 1},
     "growth": {"vocabularies": (10**4, 10**5, 10**9), "budgets": (10**5, 3 * 10**5), "work": 1e7, "repetitions": 2},
 }
 QUICK_STREAM = {"num_streamed": 100_000}
@@ -31,6 +32,7 @@ MEASURES: dict[str, Callable[..., list[Row]]] = {
     "ids": ids.measure,
     "inference": inference.measure,
     "training": training.measure,
+    "serving": serving.measure,
 }
 
 

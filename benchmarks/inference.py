@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
@@ -113,18 +114,33 @@ def _zipf(scheme: DeepHashEmbedding, num_ids: int, vocab_size: int, repetitions:
 
 
 def _threads(scheme: DeepHashEmbedding, num_ids: int, repetitions: int) -> list[Row]:
-    """Two threads against one, in turn."""
+    """Two threads against one, in turn: two that share each batch, and two callers with batches of their own."""
     fast, ids = FastEmbedding(scheme), _random_ids(num_ids)
     rows = []
     for batch_size in BATCH_SIZES:
-        question = f"throughput of two threads against one, fp32, batch {batch_size:,}"
+        question = f"throughput of two threads against one, fp32, batch {batch_size:,}, "
+        questions = {"sharing": question + "each batch shared", "callers": question + "two callers"}
         if (os.cpu_count() or 1) < 2:
-            rows.append(not_measured(question, "there is one core", f"≥ {THREADS_TARGET} ×"))
+            rows += [not_measured(each, "there is one core", f"≥ {THREADS_TARGET} ×") for each in questions.values()]
             continue
-        run = _each(fast, torch.split(ids, batch_size))
-        seconds = time_alternately({"one": _on(1, run), "two": _on(2, run)}, repetitions=repetitions)
-        rows.append(at_least(question, Spread.of_ratios(seconds["one"], seconds["two"]), THREADS_TARGET, " ×"))
+        batches = torch.split(ids, batch_size)
+        run = _each(fast, batches)
+        tasks = {"one": _on(1, run), "sharing": _on(2, run), "callers": _on(1, _two_callers(fast, batches))}
+        seconds = time_alternately(tasks, repetitions=repetitions)
+        rows += [
+            at_least(each, Spread.of_ratios(seconds["one"], seconds[way]), THREADS_TARGET, " ×")
+            for way, each in questions.items()
+        ]
     return rows
+
+
+def _two_callers(look_up: nn.Module, batches: Sequence[Tensor]) -> Callable[[], None]:
+    def task() -> None:
+        with ThreadPoolExecutor(2) as callers:
+            for done in [callers.submit(_each(look_up, batches[caller::2])) for caller in range(2)]:
+                done.result()
+
+    return task
 
 
 def _random_ids(count: int) -> Tensor:

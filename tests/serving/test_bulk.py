@@ -166,6 +166,18 @@ def test_strings_keep_their_names(run, tmp_path):
     np.testing.assert_array_equal(frame["vector"][0], frame["vector"][2])
 
 
+def test_what_the_runs_data_has_decides_what_an_id_in_a_text_is(run, tmp_path):
+    (tmp_path / "ids.txt").write_text("007\n7\n")
+    embed_file(run, str(tmp_path / "ids.txt"), str(tmp_path / "items.parquet"), side="item")
+    embed_file(run, str(tmp_path / "ids.txt"), str(tmp_path / "users.parquet"), side="user")
+    items, users = (pl.read_parquet(tmp_path / f"{side}.parquet") for side in ("items", "users"))
+    assert items["id"].to_list() == ["007", "7"]
+    assert users["id"].to_list() == [7, 7]
+    write_ids(tmp_path / "strings" / "a.parquet", pl.Series(["7"]))
+    with pytest.raises(ValueError, match="user ids are integers in this run's data"):
+        embed_files(run, str(tmp_path / "strings"), str(tmp_path / "out"), side="user")
+
+
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [

@@ -88,4 +88,5 @@ def embed_file(run: str | os.PathLike[str], ids: str, out: str, *, side: Side, c
         raise ValueError(f"{ids} are {len(sources)} files, and {out} is one; give a directory as --out")
     (name,) = sources
     embed = Embedder(TrainedRun(run), side)
-    return Embedded(write_vectors(embed, id_batches(base / name, column), locate(out), source=name), 0)
+    batches = id_batches(base / name, column, kind=embed.kind)
+    return Embedded(write_vectors(embed, batches, locate(out), source=name), 0)

@@ -35,7 +35,8 @@ class BlockWorker:
 
     def __call__(self, block: Block) -> int:
         """Write the part of a block; returns how many vectors it has."""
-        batches = id_batches(self._job.base / block.source, self._job.column, row_groups=range(block.first, block.stop))
+        place, groups = self._job.base / block.source, range(block.first, block.stop)
+        batches = id_batches(place, self._job.column, kind=self._embed.kind, row_groups=groups)
         return write_vectors(self._embed, batches, self._job.out / block.part, source=block.source)
 
 

@@ -26,12 +26,15 @@ class Embedder:
     def __init__(self, run: TrainedRun, side: Side) -> None:
         self._run = run
         self._side: Side = side
+        self.kind: str = run.config["kinds"][side]
         self._embedding = FastEmbedding(run.model.users if side == "user" else run.model.items)
 
     def __call__(self, raw: pa.Array) -> pa.Table:
-        """[n] -> n rows."""
+        """[n] -> n rows. Where the run's data has strings, integers are taken for ids, as its own lists have them."""
         import pyarrow as pa
 
+        if self.kind == "integer" and not pa.types.is_integer(raw.type):
+            raise ValueError(f"{self._side} ids are integers in this run's data, and these are of type {raw.type}")
         flat = pa.array(self._embedding(self._run.inputs(self._side, raw)).reshape(-1).numpy())
         vectors = pa.FixedSizeListArray.from_arrays(flat, self._embedding.embedding_dim)
         return pa.table({"id": raw, "vector": vectors})
@@ -57,10 +60,15 @@ def write_vectors(embed: Embedder, batches: Iterable[pa.Array], target: Place, *
     return count
 
 
-def id_batches(place: Place, column: str | None, *, row_groups: Sequence[int] | None = None) -> Iterator[pa.Array]:
-    """The ids of a file in batches: parquet (or some of its row groups), or, on this machine, CSV or an id a line."""
+def id_batches(
+    place: Place, column: str | None, *, kind: str, row_groups: Sequence[int] | None = None
+) -> Iterator[pa.Array]:
+    """The ids of a file in batches: parquet (or some of its row groups), or, on this machine, CSV or an id a line.
+
+    In text, "007" is a string or the number 7, as `kind` says.
+    """
     if not place.path.lower().endswith(".parquet"):
-        yield from _text_batches(place.path, column)
+        yield from _text_batches(place.path, column, as_strings=kind == "string")
         return
     import pyarrow.parquet as pq
 
@@ -77,13 +85,14 @@ def choose_column(source: str, names: Sequence[str], column: str | None) -> str:
     return column or ("id" if "id" in names else names[0])
 
 
-def _text_batches(path: str, column: str | None) -> Iterator[pa.Array]:
+def _text_batches(path: str, column: str | None, *, as_strings: bool) -> Iterator[pa.Array]:
     import polars as pl
 
     if path.lower().endswith((".csv", ".tsv")):
-        frame = pl.scan_csv(path, separator="\t" if path.lower().endswith(".tsv") else ",")
+        separator = "\t" if path.lower().endswith(".tsv") else ","
+        frame = pl.scan_csv(path, separator=separator, infer_schema=not as_strings)
     else:
-        frame = pl.scan_csv(path, has_header=False, new_columns=["id"])
+        frame = pl.scan_csv(path, has_header=False, new_columns=["id"], infer_schema=not as_strings)
     name = choose_column(path, frame.collect_schema().names(), column)
     for batch in frame.select(name).collect_batches(chunk_size=_BATCH, maintain_order=True):
         yield batch[name].to_arrow()
