@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
 from torch import Tensor, tensor
 
 from ..embedding.side_features import SideFeatures
-from ..embedding.storage import build_scheme, describe_scheme, save_tensors, write_model, write_text
+from ..embedding.storage import CONFIG, WEIGHTS, build_scheme, describe_scheme, read_json, read_model, write_model
+from ..embedding.tensor_files import load_tensors, save_tensors
+from ..embedding.whole_files import write_text
 from .models import BACKBONES, MLP, Recommender
 from .training import EpochReport
 
@@ -48,14 +50,32 @@ def build_recommender(description: Mapping[str, Any]) -> Recommender:
 def load_run(directory: str | os.PathLike[str]) -> tuple[Recommender, dict[str, Any]]:
     """The model of a run directory, ready to score, and everything its config says."""
     folder = Path(directory)
-    if not (folder / "config.json").exists():
-        raise FileNotFoundError(
-            f"{folder} holds no trained model (there is no config.json); `tableless train` makes one"
-        )
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    model = build_recommender(config["model"])
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    if not (folder / CONFIG).exists():
+        raise FileNotFoundError(f"{folder} holds no trained model (there is no {CONFIG}); `tableless train` makes one")
+    require_file(folder / WEIGHTS)
+    config = read_json(folder / CONFIG)
+    model = read_model(folder, config.get("model"), build_recommender)
+    if not all(_kind(config, side) in ("integer", "string") for side in ("user", "item")):
+        raise ValueError(f"{folder / CONFIG} does not say whether users and items are integers or strings (`kinds`)")
     return model.eval(), config
+
+
+def require_file(path: Path) -> None:
+    """A run has all its files when it has ended, and not before."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path.parent} holds a run that has not come to its end (there is no {path.name}); the command that began "
+            "it, with --resume, goes on with it"
+        )
+
+
+def require_free(directory: Path) -> None:
+    """Refuse a directory that holds a run, or cannot be written to: now, and not after hours of training."""
+    if (directory / CONFIG).exists():
+        raise FileExistsError(f"{directory} holds a run already; give another --out, or --resume to go on with it")
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory):
+        pass
 
 
 class RunDirectory:
@@ -65,42 +85,42 @@ class RunDirectory:
         self.directory = Path(directory)
         self.config = dict(config)
         self._resume = resume
-        occupied = (self.directory / "config.json").exists()
-        if occupied and not resume:
-            raise FileExistsError(
-                f"{self.directory} holds a run already; give another --out, or --resume to go on with it"
-            )
-        if occupied:
+        if resume and (self.directory / CONFIG).exists():
             self._refuse_another_run()
+        else:
+            require_free(self.directory)
 
     def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
         """The epochs that were finished and the state after them."""
         state = self.directory / _STATE
         if not self._resume or not state.exists():
             return [], {}
-        tensors = load_file(state)
+        tensors = load_tensors(state)
         done = int(tensors.pop("epochs").item())
         lines = (self.directory / _METRICS).read_text(encoding="utf-8").splitlines()
-        return [EpochReport(**json.loads(line)) for line in lines[:done]], tensors
+        try:
+            return [EpochReport(**json.loads(line)) for line in lines[:done]], tensors
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"{self.directory / _METRICS} is damaged, and {_STATE} cannot be resumed without it; give another --out"
+            ) from None
 
     def start(self) -> dict[str, Tensor] | None:
         """The weights that training began with, if an earlier attempt got that far."""
         path = self.directory / _START
-        return load_file(path) if self._resume and path.exists() else None
+        return load_tensors(path) if self._resume and path.exists() else None
 
     def keep_start(self, model: Mapping[str, Tensor]) -> None:
         """Keep the weights that training begins with."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_text(self.directory / "config.json", json.dumps(self.config, indent=2) + "\n")
+        write_text(self.directory / CONFIG, json.dumps(self.config, indent=2) + "\n")
         save_tensors(model, self.directory / _START)
 
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Add an epoch. The state that says how many epochs count is written last."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         metrics = self.directory / _METRICS
         earlier = metrics.read_text(encoding="utf-8").splitlines()[: report.epoch] if report.epoch else []
         write_text(metrics, "\n".join([*earlier, json.dumps(asdict(report))]) + "\n")
-        if report.is_best or not (self.directory / "model.safetensors").exists():
+        if report.is_best or not (self.directory / WEIGHTS).exists():
             write_model(self.directory, self.config, model)
         save_tensors({**state, "epochs": tensor(report.epoch + 1)}, self.directory / _STATE)
         _add_to_tensorboard(self.directory, report)
@@ -111,7 +131,7 @@ class RunDirectory:
 
     def _refuse_another_run(self) -> None:
         """Resuming with other settings would silently mix two experiments; more epochs are the exception."""
-        found = json.loads((self.directory / "config.json").read_text(encoding="utf-8"))
+        found = read_json(self.directory / CONFIG)
         for key in found.keys() | self.config.keys():
             ours, theirs = _without_epochs(self.config.get(key)), _without_epochs(found.get(key))
             if ours != theirs and key != "versions":
@@ -129,6 +149,11 @@ def _add_to_tensorboard(directory: Path, report: EpochReport) -> None:
     with SummaryWriter(str(directory / "tensorboard")) as events:
         for name in ("loss", "validation_auc", "examples_per_second"):
             events.add_scalar(name, getattr(report, name), report.epoch)
+
+
+def _kind(config: Mapping[str, Any], side: str) -> Any:
+    kinds = config.get("kinds")
+    return kinds.get(side) if isinstance(kinds, dict) else None
 
 
 def _without_epochs(value: Any) -> Any:

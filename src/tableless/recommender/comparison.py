@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..embedding.whole_files import replacing
 from .lines import append_line, read_lines
 from .runs import DataConfig, ModelConfig, run, versions, with_seed
 from .splits import Split
@@ -159,7 +160,8 @@ def save_picture(rows: Sequence[Result], path: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     panels[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=130, format="png")
 
 
 def _row(backbone: str, budget: str, scheme: str, members: list[Result]) -> Result:
@@ -189,4 +191,4 @@ def _size(budget: str) -> float:
 
 def _key(line: Mapping[str, Any]) -> str:
     """What makes two runs the same run."""
-    return json.dumps([line["data"], line["model"], line["train"]], sort_keys=True)
+    return json.dumps([line.get("data"), line.get("model"), line.get("train")], sort_keys=True)

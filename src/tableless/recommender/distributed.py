@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,20 @@ def join_processes(device: torch.device | None = None) -> Iterator[Processes]:
         yield Processes(rank=dist.get_rank(), world_size=world_size)
     finally:
         dist.destroy_process_group()
+
+
+def share_gradients(step: nn.Module, processes: Processes) -> nn.Module:
+    """The module with its gradients averaged over all processes; itself, if there is one process.
+
+    Each process keeps its own buffers until `average_buffers`: to take the first one's would lose the others'.
+    """
+    if processes.world_size == 1:
+        return step
+    # The option has had this other name in newer versions of torch, and the old one warns.
+    known = inspect.signature(DistributedDataParallel).parameters
+    option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options: dict[str, Any] = {option: False}
+    return DistributedDataParallel(step, **options)
 
 
 def average_buffers(model: nn.Module, processes: Processes) -> None:

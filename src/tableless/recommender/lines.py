@@ -12,12 +12,12 @@ Line = dict[str, Any]
 def read_lines(path: Path) -> list[Line]:
     """Every whole line of the file; nothing, if there is no file."""
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             lines.append(json.loads(text))
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             continue
-    return lines
+    return [line for line in lines if isinstance(line, dict)]
 
 
 def append_line(path: Path, line: Line) -> None:

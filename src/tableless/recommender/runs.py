@@ -17,6 +17,7 @@ from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables.frequent_rows import FrequentRows
+from ..embedding.whole_files import replacing
 from .checkpoint import RunDirectory, describe_recommender
 from .datasets import load_interactions
 from .distributed import Processes
@@ -251,6 +252,5 @@ def _save_lists(model: Recommender, train: Interactions, directory: Path) -> Non
     if not model.users.open_vocabulary:
         lists["users"] = pl.DataFrame({"id": np.array(train.user_ids)})
     for name, frame in lists.items():
-        part = directory / f"{name}.parquet.part"
-        frame.write_parquet(part)
-        part.replace(directory / f"{name}.parquet")
+        with replacing(directory / f"{name}.parquet") as part:
+            frame.write_parquet(part)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..embedding.scheme import resolve_budget
-from ..embedding.storage import write_model, write_text
+from ..embedding.storage import write_model
+from ..embedding.whole_files import replacing, write_text
+from .checkpoint import require_free
 from .datasets import find_data
 from .distributed import Processes
 from .models import BACKBONES
@@ -38,6 +40,8 @@ def run_stream(
             f"a budget of {model_config.budget} is a share of a full table, and a stream has no known vocabulary; "
             "give a number of parameters (1000000) or memory (16MB)"
         )
+    if out is not None and processes.is_first:
+        require_free(Path(out))
     files = find_data(data.data, data_dir=data.data_dir)
     columns = guess_columns(files[0], user_col=data.user_col, item_col=data.item_col)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
@@ -67,8 +71,9 @@ def run_stream(
         kinds = first_kinds(files, columns)
         directory = Path(out)
         config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
-        write_model(directory, config, model.state_dict())
         # Names of strings are not kept: a stream is not for listing. Their ids are.
-        pl.DataFrame({"item": reservoir.values, "id": reservoir.values}).write_parquet(directory / "items.parquet")
+        with replacing(directory / "items.parquet") as part:
+            pl.DataFrame({"item": reservoir.values, "id": reservoir.values}).write_parquet(part)
         write_text(directory / "results.json", json.dumps(results, indent=2) + "\n")
+        write_model(directory, config, model.state_dict())  # last: with its config, the run is there
     return results

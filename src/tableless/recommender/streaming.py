@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..embedding.hashing import split_mix_64
 from ..embedding.memory import keeping_freed_memory
-from .distributed import Processes, average_buffers
+from .distributed import Processes, average_buffers, share_gradients
 from .models import Recommender
 from .training import TrainConfig
 
@@ -96,9 +96,7 @@ def train_on_stream(
     if not model.answers_new_ids:
         raise ValueError("a stream brings ids nobody has numbered; take a scheme that is open to new ids, such as dhe")
     device = next(model.parameters()).device
-    step: nn.Module = _Scores(model)
-    if processes.world_size > 1:
-        step = DistributedDataParallel(step, broadcast_buffers=False)
+    step = share_gradients(_Scores(model), processes)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
     reservoir = reservoir or Reservoir(RESERVOIR, config.seed + processes.rank)
     model.train()

@@ -13,11 +13,10 @@ from typing import Literal, Protocol, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ..embedding.memory import keeping_freed_memory
 from .batches import Batches
-from .distributed import Processes, agree_to_stop, average_buffers
+from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import evaluate, model_scores, scheme_inputs
 from .models import Recommender
 from .splits import Split
@@ -96,10 +95,7 @@ def train(
         rank=processes.rank,
         world_size=processes.world_size,
     )
-    step: nn.Module = _Loss(model)
-    if processes.world_size > 1:
-        # Buffers are averaged after the epoch; broadcasting those of rank 0 before each batch would lose the others'.
-        step = DistributedDataParallel(step, broadcast_buffers=False)
+    step = share_gradients(_Loss(model), processes)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
     steps = config.epochs * len(batches)
     best_auc = _validation_auc(model, split) if may_keep_start else 0.0
