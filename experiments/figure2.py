@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 from tableless import SCHEMES
+from tableless.recommender.comparison import save_picture as save_comparison
+from tableless.recommender.comparison import summarise
+from tableless.recommender.lines import Line
 from tableless.recommender.runs import DataConfig
 from tableless.recommender.training import TrainConfig
 
+from .claims import Claim
+from .finished import Finished
 from .running import Experiment, Settings, main
 from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, SMALL_BATCHES, perform, settings
+from .writing import PICTURES, table
 
 SEEDS = range(3)
 BUDGETS = ["1/4", "1/8", "1/2"]
@@ -18,9 +25,12 @@ COMPRESSED = [name for name in SCHEMES if name != "full"]
 PATIENT = replace(SMALL_BATCHES, patience=15)
 
 
+def _full(data: DataConfig, backbone: str, training: TrainConfig) -> list[Settings]:
+    return [settings(data, "full", "1/1", seed, backbone=backbone, training=training) for seed in SEEDS]
+
+
 def _runs(data: DataConfig, backbone: str, budgets: list[str], training: TrainConfig) -> list[Settings]:
-    full = [settings(data, "full", "1/1", seed, backbone=backbone, training=training) for seed in SEEDS]
-    return full + [
+    return [
         settings(
             data,
             scheme,
@@ -38,16 +48,94 @@ def _runs(data: DataConfig, backbone: str, budgets: list[str], training: TrainCo
 EXPERIMENT = Experiment(
     "figure2",
     [
+        *_full(MOVIELENS, "gmf", SMALL_BATCHES),
         *_runs(MOVIELENS, "gmf", BUDGETS, SMALL_BATCHES),
+        *_full(BOOKS, "gmf", SMALL_BATCHES),
         *_runs(BOOKS, "gmf", ["1/4"], SMALL_BATCHES),
+        *_full(MOVIELENS, "mlp", SMALL_BATCHES),
         *_runs(MOVIELENS, "mlp", ["1/4"], SMALL_BATCHES),
+        *_full(NEWS, "gmf", LARGE_BATCHES),
         *_runs(NEWS, "gmf", ["1/4"], LARGE_BATCHES),
+        *_full(BOOKS, "mlp", SMALL_BATCHES),
         *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES),
         *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES),
         *_runs(MOVIELENS, "mlp", ["1/8", "1/2"], SMALL_BATCHES),
     ],
     perform,
 )
+
+# The data and backbones of the paper's four panels and one more, by the names they have in the report.
+PANELS: dict[str, tuple[DataConfig, str]] = {
+    "ML-1M, GMF": (MOVIELENS, "gmf"),
+    "ML-1M, MLP": (MOVIELENS, "mlp"),
+    "Book-Crossing 5-core, GMF": (BOOKS, "gmf"),
+    "Book-Crossing 5-core, MLP": (BOOKS, "mlp"),
+    "Globo, GMF": (NEWS, "gmf"),
+}
+
+
+def runs_of(panel: str, scheme: str, budget: str) -> list[Settings]:
+    """The runs of one point of the figure, by seed; none if it is not part of it."""
+    data, backbone = PANELS[panel]
+    wanted = {"scheme": scheme, "budget": budget, "backbone": backbone}
+    of_data = asdict(data)
+    return [run for run in EXPERIMENT.runs if run["data"] == of_data and run["model"] | wanted == run["model"]]
+
+
+def _claims() -> list[Claim]:
+    claims = [
+        Claim(f"DHE at 1/4 is as good as the full table ({panel})", runs_of(panel, "dhe", "1/4"), full, similar=True)
+        for panel in PANELS
+        for full in [runs_of(panel, "full", "1/1")]
+    ]
+    for panel in ("ML-1M, GMF", "ML-1M, MLP", "Book-Crossing 5-core, GMF"):
+        dhe = runs_of(panel, "dhe", "1/4")
+        claims += [
+            Claim(f"DHE is above {scheme} at 1/4 ({panel})", dhe, runs_of(panel, scheme, "1/4"))
+            for scheme in ("hashing-trick", "bloom", "hybrid", "hash-embedding")
+        ]
+    sparse, dense = "Book-Crossing 5-core, GMF", "ML-1M, GMF"
+    return [
+        *claims,
+        Claim(
+            "compositional is above DHE where data is sparse",
+            runs_of(sparse, "compositional", "1/4"),
+            runs_of(sparse, "dhe", "1/4"),
+        ),
+        Claim(
+            "DHE is above compositional where data is dense",
+            runs_of(dense, "dhe", "1/4"),
+            runs_of(dense, "compositional", "1/4"),
+        ),
+    ]
+
+
+CLAIMS = _claims()
+
+
+def section(lines: Sequence[Line]) -> str:
+    """A table and a picture for each panel. The paper shows curves without numbers; what it says of them is a claim."""
+    finished = Finished(lines)
+    parts = [
+        "The paper's Figure 2 (ML-20M and Amazon Books) has no numbers. Its text: DHE has a similar AUC as the full "
+        "table with a quarter of its size in most cases, and is above all hashing schemes but compositional embedding "
+        "on sparse data; the hashing trick is last. (`low-rank` and `head-and-tail` are ours.)"
+    ]
+    for panel, (data, backbone) in PANELS.items():
+        own = [line for line in lines if line["data"] == asdict(data) and line["model"]["backbone"] == backbone]
+        budgets = [budget for budget in ("1/2", "1/4", "1/8") if runs_of(panel, "dhe", budget)]
+        rows = [["full (1/1)", finished.cell(runs_of(panel, "full", "1/1")), *[""] * (len(budgets) - 1)]]
+        rows += [
+            [scheme, *(finished.cell(runs_of(panel, scheme, budget)) for budget in budgets)] for scheme in COMPRESSED
+        ]
+        popularity = finished.cell(runs_of(panel, "full", "1/1")[:1], "popularity_auc")
+        parts.append(table([f"**{panel}**, AUC, %", *budgets], rows) + f"\n\nPopularity alone: {popularity}.")
+        if any("results" in line for line in own):
+            name = f"figure2-{data.data}-{backbone}"
+            save_comparison(summarise(own), PICTURES / f"{name}.png")
+            parts.append(f"![AUC against model size: {panel}](pictures/{name}.png)")
+    return "\n\n".join(parts)
+
 
 if __name__ == "__main__":
     main(EXPERIMENT)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import zip_longest
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,11 @@ def run_all(experiments: Sequence[Experiment], *, workers: int = 2, minutes: flo
             append_line(experiment.path, line)
             begin_next()
             show.finished(experiment, line)
+
+
+def in_turn(rows: Iterable[Sequence[Settings]]) -> list[Settings]:
+    """The runs of a table, given by rows: the first of every row, then the second, so that it fills evenly."""
+    return [run for runs in zip_longest(*rows) for run in runs if run is not None]
 
 
 def main(experiment: Experiment) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from tableless.embedding.storage import save_tensors
-from tableless.recommender.models import Recommender
+from tableless.recommender.models import MLP, Recommender
 from tableless.recommender.recipes import untrained_teacher
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.splits import Split
@@ -49,9 +49,13 @@ def settings(
 
 def perform(settings: Settings) -> dict[str, Any]:
     """Train and measure. The table that the fast recipe learns from is kept for the next run, its time counted."""
+    return perform_on(split_of(DataConfig(**settings["data"])), settings)
+
+
+def perform_on(split: Split, settings: Settings) -> dict[str, Any]:
+    """As `perform`, on a split of the data that somebody has prepared further."""
     data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
     training = TrainConfig(**settings["train"])
-    split = _split(data)
     example = build_model(model, split, seed=training.seed)
     if training.recipe != "fast" or not example.users.learns_from_table:
         return run(data, model, training, split)[1]
@@ -69,6 +73,8 @@ def trained_teacher(
     """The table that a model learns from, and the seconds of its training; from the disk, if it was trained before."""
     teacher = untrained_teacher(model, split)
     identity = [asdict(data), type(model).__name__, model.users.embedding_dim, model.seed, asdict(training)]
+    if isinstance(model, MLP) and model.item_features is not None:
+        identity.append(model.item_features.config)
     name = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     path = _TEACHERS / f"{name}.safetensors"
     seconds_path = path.with_suffix(".seconds")
@@ -85,5 +91,6 @@ def trained_teacher(
 
 
 @functools.lru_cache(maxsize=2)
-def _split(data: DataConfig) -> Split:
+def split_of(data: DataConfig) -> Split:
+    """The data, split; kept for the next run."""
     return load_split(replace(data, data_dir=None))

@@ -37,6 +37,13 @@ def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
     assert aucs["fast"] > aucs["paper"]
 
 
+def test_an_encoding_that_needs_a_vocabulary_is_fitted_by_the_rows_of_the_table():
+    split = load_split(DATA)
+    config = ModelConfig(scheme="dhe", budget="1/1", options={"encoding": "binary"})
+    results = run(DATA, config, replace(TRAINING, epochs=3), split)[1]
+    assert results["auc"] > 0.6
+
+
 def test_head_and_tail_gives_its_rows_to_the_most_frequent_and_learns_the_rest_from_a_table():
     split = load_split(DATA)
     model, results = run(DATA, ModelConfig(scheme="head-and-tail", budget="1/1"), TRAINING, split)

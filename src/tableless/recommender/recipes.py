@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..embedding.distillation import distil
 from ..embedding.tables import FullEmbedding
 from .distributed import Processes
+from .evaluation import scheme_inputs
 from .models import BACKBONES, GMF, MLP, Recommender
 from .splits import Split
 from .training import EpochReport, Journal, TrainConfig, train
@@ -111,8 +111,8 @@ def fit_to_teacher(
         "items": split.train.item_ids[: split.num_known_items],
     }
     for side, (rows, metric) in targets.items():
-        own = torch.from_numpy(np.array(ids[side]))
-        result = distil(rows, getattr(model, side), ids=own, metric=metric, seed=seed)
+        scheme = getattr(model, side)
+        result = distil(rows, scheme, ids=scheme_inputs(scheme, ids[side]), metric=metric, seed=seed)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
 
 
