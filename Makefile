@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint types bench experiments
+.PHONY: setup demo test lint types bench experiments docs package
 
 setup: .venv/ready
 
@@ -30,3 +30,17 @@ bench: setup
 # Hours; stop and start it as you like, finished runs are kept. The data is looked for in $TABLELESS_DATA.
 experiments: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+# The wheel alone, then the sdist with the commands, in an environment that had nothing: some minutes.
+package: setup
+	rm -rf dist out/empty
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv out/empty
+	out/empty/bin/pip install --quiet -c constraints.txt dist/*.whl
+	cd out && empty/bin/python -c "import tableless; print(tableless.embedding_for('1/4', embedding_dim=8, vocab_size=1000))"
+	out/empty/bin/pip uninstall --quiet --yes tableless
+	out/empty/bin/pip install --quiet -c constraints.txt "$$(ls dist/*.tar.gz)[cli,data]"
+	out/empty/bin/tableless train world:users=200,items=120,actions=6000 --epochs 1

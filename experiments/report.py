@@ -115,7 +115,8 @@ def _what_was_run(lines: dict[str, list[Line]]) -> str:
         experiment: Experiment = module.EXPERIMENT
         seconds = sum(line.get("seconds", 0.0) for line in lines[title])
         done = f"{len(lines[title])} of {len(experiment.runs)}"
-        rows.append([f"[{title}](results/{experiment.name}.jsonl)", done, f"{seconds / 3600:.2f}"])
+        link = f"[{title}](results/{experiment.path.name})" if experiment.path.exists() else title
+        rows.append([link, done, f"{seconds / 3600:.2f}"])
     hours = sum(line.get("seconds", 0.0) for own in lines.values() for line in own) / 3600
     return "\n\n".join(
         [
