@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from tableless.embedding.storage import save_tensors
+from tableless.embedding.tensor_files import save_tensors
 from tableless.recommender.models import MLP, Recommender
 from tableless.recommender.recipes import untrained_teacher
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run

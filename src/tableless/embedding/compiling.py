@@ -1,21 +1,28 @@
-"""`compiled`: how every loop here is compiled. Importing it imports numba (0.3 s), so do it where a loop is called."""
+"""`compiled`: how every loop here is compiled. Importing it imports numba (0.3 s), so do it where a loop is called.
+
+Without numba a model still loads and answers, by torch's own operations. Only calling a loop then fails, and says why.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
-import llvmlite.binding as llvm
-import numba
-
-# LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of our loops, and numba can only be told
-# otherwise for the whole process, before it compiles anything. What the user has set stays.
-_config: Any = numba.config
-if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
-    _config.CPU_NAME = llvm.get_host_cpu_name()
-    _config.CPU_FEATURES = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+from .hashing import NUMBA_IS_INSTALLED
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+if NUMBA_IS_INSTALLED:
+    import llvmlite.binding as llvm
+    import numba
+
+    # LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of our loops, and numba can only be
+    # told otherwise for the whole process, before it compiles anything. What the user has set stays.
+    _config: Any = numba.config
+    if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
+        _config.CPU_NAME = llvm.get_host_cpu_name()
+        _config.CPU_FEATURES = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
 
 
 def compiled(
@@ -26,5 +33,17 @@ def compiled(
     The code is kept on disk for the next process, and runs without Python's lock. The numpy error model leaves out the
     check for a zero divisor, which would keep loops with a division from being vectorised.
     """
-    decorator: Any = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath)
+    decorator: Any = _refused
+    if NUMBA_IS_INSTALLED:
+        decorator = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath)
     return decorator
+
+
+def _refused(function: Callable[..., Any]) -> Callable[..., NoReturn]:
+    """In place of a loop that cannot be compiled: as plain Python it would take hours."""
+
+    @functools.wraps(function)
+    def refuse(*_: Any) -> NoReturn:
+        raise ImportError(f"{function.__name__} is a compiled loop, as training and evaluation need: pip install numba")
+
+    return refuse

@@ -19,6 +19,7 @@ from .diagnostics import (
     spread,
 )
 from .encoders import DenseHashEncoder
+from .whole_files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,8 @@ def save_picture(
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_weight("bold")
     figure.suptitle(f"Codes of {num_ids:,} ids")
-    figure.savefig(path, format="png", dpi=120)
+    with replacing(Path(path)) as part:
+        figure.savefig(part, format="png", dpi=120)
 
 
 def _draw_codes(axes: Axes, ids: torch.Tensor, *, num_hashes: int, num_buckets: int, seed: int) -> None:

@@ -87,6 +87,7 @@ def _fit(
     if not len(rows):
         return 0
     variance = ((rows @ metric).square().mean(-1) @ weights) / len(rows)
+    variance = torch.where(variance > 0, variance, 1)  # a table of zeros has none, and can be learned all the same
     batch_size = min(batch_size or 2048 * getattr(scheme, "num_experts", 1), len(rows))
     per_pass = -(-len(rows) // batch_size)
     steps = max(1, visits) * per_pass
@@ -136,4 +137,4 @@ def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor)
         errors += float(((vectors - some_rows) @ metric).square().sum())
         total += float((some_rows @ metric).square().sum())
         cosines += float(torch.cosine_similarity(vectors, some_rows, dim=-1).sum())
-    return errors / total, cosines / len(rows)
+    return errors / (total or 1), cosines / len(rows)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # A column with fewer repeats than this is hashed as it stands: finding its distinct values would cost more than
 # hashing the few repeated ones again.
 _WORTH_REDUCING = 0.5
+_LONGEST_SHOWN = 200  # characters of a value in a message
 _FEW = 20_000  # strings of a list: as many are hashed one by one before polars has begun
 
 
@@ -36,22 +37,23 @@ def to_ids(values: Any) -> Tensor:
         return _from_tensor(values)
     if isinstance(values, (str, bytes, int)):
         return _from_list([values]).reshape(())
-    library = type(values).__module__.partition(".")[0]
-    if library == "polars":
+    library, kind = type(values).__module__.partition(".")[0], type(values).__name__
+    if library == "polars" and kind == "Series":
         return _from_polars(values)
-    if library == "pyarrow" and importlib.util.find_spec("polars"):
+    if library == "pyarrow" and kind.endswith("Array"):
+        if not importlib.util.find_spec("polars"):
+            return _from_list(values.to_pylist())
         import polars as pl
 
         return _from_polars(pl.Series(values=pl.from_arrow(values)))
-    if library == "pyarrow":
-        return _from_list(values.to_pylist())
     if library == "pandas":
         values = values.to_numpy()
     if isinstance(values, (np.ndarray, np.generic)):
         return _from_numpy(np.asarray(values))
-    if isinstance(values, Iterable) and not isinstance(values, (dict, set, frozenset)):
+    is_one_value = library in ("polars", "pyarrow") or isinstance(values, (bytearray, memoryview))
+    if isinstance(values, Iterable) and not isinstance(values, (dict, set, frozenset)) and not is_one_value:
         return _from_list(list(values))
-    raise ValueError(f"ids must be integers, strings or bytes in an ordered column, not {type(values).__name__}")
+    raise ValueError(f"ids must be integers, strings or bytes in an ordered column, not {kind}")
 
 
 def _from_tensor(values: Tensor) -> Tensor:
@@ -64,8 +66,9 @@ def _from_tensor(values: Tensor) -> Tensor:
 
 def _from_numpy(values: NDArray[Any]) -> Tensor:
     if values.dtype.kind in "iu":
-        return torch.from_numpy(np.ascontiguousarray(values.astype(np.int64)))  # uint64 wraps, as specified
-    if values.dtype.kind in "OUS":
+        wrapped = np.ascontiguousarray(values.astype(np.int64))  # uint64 wraps, as specified
+        return torch.from_numpy(wrapped).reshape(values.shape)  # a single number has become a list of one
+    if values.dtype.kind in "OUST":
         return _from_list(values.ravel().tolist()).reshape(values.shape)
     raise _refusal(values.flat[0] if values.size else values.dtype, 0)
 
@@ -97,9 +100,9 @@ def _from_list(values: list[Any]) -> Tensor:
     kinds = set(map(type, values))
     if not kinds:
         return torch.empty(0, dtype=torch.int64)
-    if kinds == {str}:
+    if all(issubclass(kind, str) for kind in kinds):  # numpy's own strings are such, and it would read numbers in them
         return torch.from_numpy(_hash_strings(values))
-    if kinds == {bytes}:
+    if all(issubclass(kind, bytes) for kind in kinds):
         return torch.from_numpy(_hash_bytes(values))
     integer = all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds)
     if not integer:
@@ -182,7 +185,7 @@ def _refuse_first_unlike(values: list[Any]) -> None:
         expected = expected or kind
         if kind is not expected:
             raise ValueError(
-                f"{value!r} at position {position} is {kind.__name__}, but the values before it are "
+                f"{_shown(value)} at position {position} is {kind.__name__}, but the values before it are "
                 f"{expected.__name__}; a column of ids has one kind (7 and '7' are different ids)"
             )
 
@@ -196,4 +199,12 @@ def _refusal(value: Any, position: int) -> ValueError:
         hint = "it is not valid Unicode; pass it as bytes"
     else:
         hint = "ids are integers, strings or bytes; drop or replace it"
-    return ValueError(f"{value!r} at position {position} cannot be an id: {hint}")
+    return ValueError(f"{_shown(value)} at position {position} cannot be an id: {hint}")
+
+
+def _shown(value: Any) -> str:
+    """In one line, and not at any length."""
+    if isinstance(value, int) and value.bit_length() > 8 * _LONGEST_SHOWN:
+        return f"an integer of {value.bit_length()} bits"  # Python refuses to write it out
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

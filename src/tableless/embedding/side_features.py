@@ -135,7 +135,10 @@ class SideFeatures(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         """Take as many rows as were saved: their number is data, not configuration."""
-        if prefix + "ids" in state_dict:
+        if prefix + "ids" in state_dict and prefix + "rows" in state_dict:
+            ids, rows = tuple(state_dict[prefix + "ids"].shape), tuple(state_dict[prefix + "rows"].shape)
+            if len(ids) != 1 or rows != (*ids, self.code_dim - 1):
+                raise ValueError(f"side features of shape {rows} for {ids} ids; expected [ids, {self.code_dim - 1}]")
             self.ids = torch.empty_like(state_dict[prefix + "ids"], device=self.ids.device)
             self.rows = torch.empty_like(state_dict[prefix + "rows"], device=self.rows.device)
         super()._load_from_state_dict(state_dict, prefix, *args)

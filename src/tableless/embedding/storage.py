@@ -1,19 +1,34 @@
-"""A scheme as a directory: `config.json` says what it is, `model.safetensors` holds its weights. Never pickle."""
+"""A scheme as a directory: `config.json` says what it is, `model.safetensors` holds its weights. Never pickle.
+
+Directories may come from anyone. A file is believed only after it was checked: weights against their checksum, and a
+config against the weights beside it, before the memory that it asks for is taken.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from .arguments import require_kinds
 from .hashing import ENCODING_VERSION
 from .scheme import EmbeddingScheme
 from .schemes import SCHEMES
+from .tensor_files import load_tensors, read_shapes, save_tensors
+from .whole_files import write_text
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+_LARGEST_CONFIG = 1 << 27  # bytes: the tags of side features are listed in it
+# Arguments that are loops and not only shapes. Each turn leaves at least 8 bytes among the weights, or is one of a few.
+_LOOPS, _FEW_TURNS = ("depth", "num_hashes", "num_bits"), 1 << 13
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def describe_scheme(scheme: EmbeddingScheme) -> dict[str, Any]:
@@ -31,37 +46,87 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
         )
     if description["scheme"] not in SCHEMES:
         raise ValueError(f"no scheme is called {description['scheme']!r}; known are {', '.join(SCHEMES)}")
-    return SCHEMES[description["scheme"]](**description["arguments"])
+    scheme = SCHEMES[description["scheme"]]
+    require_kinds(scheme, description["arguments"])
+    return scheme(**description["arguments"])
 
 
 def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:
     """Write a scheme to a directory."""
-    write_model(Path(directory), describe_scheme(scheme), scheme.state_dict())
+    folder = Path(directory)
+    # Where another scheme was: if this is cut short, there is no config that could go with the wrong weights.
+    (folder / CONFIG).unlink(missing_ok=True)
+    write_model(folder, describe_scheme(scheme), scheme.state_dict())
 
 
 def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
     """Read a scheme back, bit-equal, ready to embed (in eval mode)."""
-    scheme = build_scheme(json.loads((Path(directory) / "config.json").read_text(encoding="utf-8")))
-    scheme.load_state_dict(load_file(Path(directory) / "model.safetensors"))
-    return scheme.eval()
+    folder = Path(directory)
+    return read_model(folder, read_json(folder / CONFIG), build_scheme).eval()
 
 
 def write_model(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write `config.json` and `model.safetensors`; each appears whole or not at all."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_tensors(tensors, directory / "model.safetensors")
-    write_text(directory / "config.json", json.dumps(config, indent=2) + "\n")
+    save_tensors(tensors, directory / WEIGHTS)
+    write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
-def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """A safetensors file, whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    save_file({key: value.contiguous() for key, value in tensors.items()}, part)
-    os.replace(part, path)
+def read_model(directory: Path, description: Any, build: Callable[[Any], Model]) -> Model:
+    """`build(description)` with the weights of `model.safetensors`.
+
+    It is built without memory first, and refused unless it has the very tensors that the file has.
+    """
+    config, weights = directory / CONFIG, directory / WEIGHTS
+    shapes = read_shapes(weights)
+    _refuse_long_loops(description, config, weights.stat().st_size)
+    try:
+        with torch.device("meta"):
+            sketch = build(description)
+    except Exception as error:  # whatever nonsense may lead to: it is the file that is wrong
+        raise ValueError(f"{config} does not describe a model: {_reason(error)}") from error
+    try:
+        sketch.load_state_dict({name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{weights} does not belong to the {CONFIG} beside it: {_reason(error)}") from None
+    model = build(description)
+    model.load_state_dict(load_tensors(weights))
+    return model
 
 
-def write_text(path: Path, text: str) -> None:
-    """A text file, whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file that may come from anyone."""
+    if path.stat().st_size > _LARGEST_CONFIG:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; {_LARGEST_CONFIG:,} are the most")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # broken, not UTF-8, or nested without end
+        raise ValueError(f"{path} is damaged, or not JSON: {_reason(error)}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object, but {type(content).__name__}")
+    return content
+
+
+def _refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
+    """Building without memory still takes time for each layer and each hash function: there can't be any number."""
+    waiting = [description]
+    while waiting:
+        own = waiting.pop()
+        if not isinstance(own, dict):
+            continue
+        waiting.extend(own.values())
+        for name in _LOOPS:
+            if isinstance(own.get(name), int) and own[name] > max(_FEW_TURNS, num_bytes // 8):
+                raise ValueError(
+                    f"{config} has {name} = {own[name]}, and {WEIGHTS} beside it only {num_bytes:,} bytes: "
+                    "they do not belong together"
+                )
+
+
+def _reason(error: BaseException) -> str:
+    """One line of what was wrong."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    lines = [line.strip() for line in str(error).splitlines()]
+    # torch's own message on weights that do not fit begins with a heading.
+    return " ".join(lines[:2]) if lines and lines[0].endswith(":") else lines[0] if lines else type(error).__name__

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..embedding.ids import to_ids
 from ..embedding.lookup import find
 from .checkpoint import load_run, require_file
-from .interactions import DataError
+from .lists import read_list
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +26,7 @@ class TrainedRun:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
         self.model, self.config = load_run(self.directory)
-        self.items = self._read_list("items", ("item", "id"))  # item (its raw id), id and, if counted, actions
+        self.items = self._read_list("items.parquet", ("item", "id"))  # item (its raw id), id and, if counted, actions
         self._rows: dict[str, tuple[Tensor, Tensor]] = {}
 
     def inputs(self, side: Side, raw: Any) -> Tensor:
@@ -64,22 +64,14 @@ class TrainedRun:
         """The ids of a side that the run lists and can answer for: `id`; of items also `item`, the raw id, and (unless
         it was trained on a stream) `actions`. Users are listed only where their scheme has a row for each.
         """
-        frame = self.items if side == "item" else self._read_list("users", ("id",))
+        frame = self.items if side == "item" else self._read_list("users.parquet", ("id",))
         scheme = self.model.users if side == "user" else self.model.items
         # After a global-time split, those that were new at test time stand behind the others and have no rows.
         return frame if scheme.open_vocabulary else frame.head(scheme.config["vocab_size"])
 
     def _read_list(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
-        from .reading.file_formats import one_line_errors
-
-        path = self.directory / f"{name}.parquet"
-        require_file(path)
-        with one_line_errors(path):
-            frame = pl.read_parquet(path)
-        for column in columns:
-            if column not in frame.columns:
-                raise DataError(f"{path} has no column {column!r}; it is not what `tableless train` wrote")
-        return frame
+        require_file(self.directory / name)
+        return read_list(self.directory / name, columns=columns)
 
     def _rows_by_id(self, side: Side) -> tuple[Tensor, Tensor]:
         """The ids of a closed scheme's rows in ascending order, and the row of each."""

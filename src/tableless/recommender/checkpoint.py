@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, tensor
 
+from ..embedding.arguments import require_kinds
 from ..embedding.side_features import SideFeatures
 from ..embedding.storage import CONFIG, WEIGHTS, build_scheme, describe_scheme, read_json, read_model, write_model
 from ..embedding.tensor_files import load_tensors, save_tensors
@@ -43,6 +44,7 @@ def build_recommender(description: Mapping[str, Any]) -> Recommender:
         raise ValueError(f"no backbone is called {description['backbone']!r}; known are {', '.join(BACKBONES)}")
     users, items, seed = build_scheme(description["users"]), build_scheme(description["items"]), description["seed"]
     if "item_features" in description:
+        require_kinds(SideFeatures, description["item_features"])
         return MLP(users=users, items=items, item_features=SideFeatures(**description["item_features"]), seed=seed)
     return BACKBONES[description["backbone"]](users=users, items=items, seed=seed)
 

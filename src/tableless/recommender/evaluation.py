@@ -90,8 +90,9 @@ class Comparison:
 
     @property
     def auc(self) -> NDArray[np.float64]:
-        """The share of untouched items that score below, a tie counting half."""
-        return (self.below + self.equal / 2) / np.maximum(self.below + self.above + self.equal, 1)
+        """The share of untouched items that score below, a tie counting half; a half too where nothing is untouched."""
+        others = self.below + self.above + self.equal
+        return np.where(others, (self.below + self.equal / 2) / np.maximum(others, 1), 0.5)
 
     @property
     def position(self) -> NDArray[np.float64]:

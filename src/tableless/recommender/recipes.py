@@ -138,8 +138,8 @@ def _gmf_targets(teacher: Recommender) -> Mapping[str, tuple[Tensor, Tensor]]:
     """Factors of the same scores that share out each direction's weight σ evenly between users and items."""
     assert isinstance(teacher, GMF)
     users, items = _table(teacher.users) * teacher.weight.detach().double(), _table(teacher.items)
-    user_basis, user_rest = torch.linalg.qr(users)
-    item_basis, item_rest = torch.linalg.qr(items)
+    user_basis, user_rest = _orthogonal(users)
+    item_basis, item_rest = _orthogonal(items)
     left, sigma, right = torch.linalg.svd(user_rest @ item_rest.mT)
     metric = torch.diag((sigma / sigma.mean()) ** _POWER).float()
     return {
@@ -157,6 +157,13 @@ def _mlp_targets(teacher: Recommender) -> Mapping[str, tuple[Tensor, Tensor]]:
         "users": (_table(teacher.users).float(), first[:, :dim].mT.contiguous()),
         "items": (_table(teacher.items).float(), first[:, dim : 2 * dim].mT.contiguous()),
     }
+
+
+def _orthogonal(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """[n, dim] as a product [n, dim] · [dim, dim], of which the first is orthogonal, also where n is less than dim."""
+    missing = max(0, rows.shape[1] - rows.shape[0])
+    basis, rest = torch.linalg.qr(torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]))
+    return basis[: rows.shape[0]], rest
 
 
 def _table(scheme: torch.nn.Module) -> Tensor:

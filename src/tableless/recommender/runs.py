@@ -17,12 +17,12 @@ from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables.frequent_rows import FrequentRows
-from ..embedding.whole_files import replacing
 from .checkpoint import RunDirectory, describe_recommender
 from .datasets import load_interactions
 from .distributed import Processes
 from .evaluation import Metrics, evaluate, model_scores, popularity_scores
 from .interactions import Interactions
+from .lists import write_list
 from .models import BACKBONES, Recommender
 from .recipes import train_fast
 from .splits import Split, split_global_time, split_leave_one_out
@@ -252,5 +252,4 @@ def _save_lists(model: Recommender, train: Interactions, directory: Path) -> Non
     if not model.users.open_vocabulary:
         lists["users"] = pl.DataFrame({"id": np.array(train.user_ids)})
     for name, frame in lists.items():
-        with replacing(directory / f"{name}.parquet") as part:
-            frame.write_parquet(part)
+        write_list(frame, directory / f"{name}.parquet")

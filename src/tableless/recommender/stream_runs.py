@@ -10,10 +10,11 @@ from typing import Any
 
 from ..embedding.scheme import resolve_budget
 from ..embedding.storage import write_model
-from ..embedding.whole_files import replacing, write_text
+from ..embedding.whole_files import write_text
 from .checkpoint import require_free
 from .datasets import find_data
 from .distributed import Processes
+from .lists import write_list
 from .models import BACKBONES
 from .reading.actions import stream_actions
 from .reading.columns import guess_columns
@@ -72,8 +73,7 @@ def run_stream(
         directory = Path(out)
         config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
         # Names of strings are not kept: a stream is not for listing. Their ids are.
-        with replacing(directory / "items.parquet") as part:
-            pl.DataFrame({"item": reservoir.values, "id": reservoir.values}).write_parquet(part)
+        write_list(pl.DataFrame({"item": reservoir.values, "id": reservoir.values}), directory / "items.parquet")
         write_text(directory / "results.json", json.dumps(results, indent=2) + "\n")
         write_model(directory, config, model.state_dict())  # last: with its config, the run is there
     return results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..embedding.hashing import ENCODING_VERSION
-from ..embedding.storage import write_text
+from ..embedding.storage import read_json
+from ..embedding.whole_files import write_text
 from ..recommender.answers import Side
 from ..recommender.checkpoint import load_run
 from ..recommender.models import Recommender
@@ -20,6 +21,7 @@ from .export_check import CHECKED, Agreement, Precision, compare, ids_to_check
 from .export_formats import SUFFIXES, Format, open_file, write_file
 from .export_int8 import is_int8, round_linear_layers
 from .export_modules import Exportable, exportables, num_rows
+from .fingerprint import fingerprint
 
 _ROUNDING_SAMPLE = 16_384  # ids: enough for each of many experts to see its share
 _RAW_IDS = {
@@ -66,6 +68,7 @@ class ExportReport:
     out: Path
     format: Format
     precision: Precision
+    model: str  # its fingerprint
     files: list[ExportedFile]
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,6 +80,7 @@ class ExportReport:
         return {
             "format": self.format,
             "precision": self.precision,
+            "model": self.model,
             "encoding_version": ENCODING_VERSION,
             "raw_ids": _RAW_IDS,
             "files": files,
@@ -97,8 +101,9 @@ def export(
         if value not in choices:
             raise ValueError(f"{name} is {value!r}; it must be {' or '.join(choices)}")
     folder = Path(out)
-    _refuse_another_export(folder, format, precision)
     model, config = load_run(run)
+    nothing_yet = ExportReport(folder, format, precision, fingerprint(Path(run)), [])
+    _refuse_another_export(nothing_yet)
     parts = exportables(model)
     if precision == "int8":
         _round(parts[-1].module, model)
@@ -106,14 +111,20 @@ def export(
     paths = {part.name: folder / f"{part.name}{SUFFIXES[format]}.part" for part in parts}
     try:
         files = [_write_checked(part, paths[part.name], format, model, config["kinds"]) for part in parts]
+        if not (folder / "export.json").exists():
+            _describe(nothing_yet)  # from here on this directory is for no other model, however this ends
         for path in paths.values():
             os.replace(path, path.with_suffix(""))
     finally:
         for path in paths.values():
             path.unlink(missing_ok=True)
-    report = ExportReport(folder, format, precision, files)
-    write_text(folder / "export.json", json.dumps(report.as_dict(), indent=2) + "\n")
+    report = replace(nothing_yet, files=files)
+    _describe(report)
     return report
+
+
+def _describe(report: ExportReport) -> None:
+    write_text(report.out / "export.json", json.dumps(report.as_dict(), indent=2) + "\n")
 
 
 def _write_checked(
@@ -150,13 +161,16 @@ def _ids(model: Recommender, *, count: int = CHECKED, seed: int = 0) -> dict[Sid
     return {"user": users, "item": ids_to_check(model.items, count=count, seed=seed + 1).flip(0)}
 
 
-def _refuse_another_export(folder: Path, format: str, precision: str) -> None:
+def _refuse_another_export(wanted: ExportReport) -> None:
     """A directory holds one export, so that `export.json` describes all of it; the same one may be written again."""
-    path = folder / "export.json"
+    path = wanted.out / "export.json"
     if not path.exists():
         return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if (found["format"], found["precision"]) != (format, precision):
+    found = read_json(path)
+    if (found.get("format"), found.get("precision")) != (wanted.format, wanted.precision):
         raise FileExistsError(
-            f"{folder} holds an export already ({found['format']}, {found['precision']}); give another --out"
+            f"{wanted.out} holds an export already ({found.get('format')}, {found.get('precision')}); "
+            "give another --out"
         )
+    if found.get("model") != wanted.model:
+        raise FileExistsError(f"{wanted.out} holds an export of another model; give another --out, or delete it")

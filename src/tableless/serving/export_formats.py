@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,8 +34,10 @@ def write_file(module: nn.Module, path: Path, format: Format, *, inputs: tuple[s
         program = torch.export.export(module, example, dynamic_shapes=shapes)
         for node in program.graph.nodes:
             node.meta.pop("stack_trace", None)
-        with path.open("wb") as file:  # given a name that does not end in .pt2, it would warn
-            torch.export.save(program, file)
+        program._example_inputs = None  # the one thing in the archive that torch would pickle; nobody needs it
+        archive = io.BytesIO()  # in memory: on a full disk torch's own writer ends the process
+        torch.export.save(program, archive)
+        path.write_bytes(archive.getbuffer())
         return
     model = _trace_onnx(module, example, shapes, path.name.split(".")[0], inputs, output)
     for part in (model.graph, *model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info):

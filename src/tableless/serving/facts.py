@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from ..embedding.storage import read_json
 from ..recommender.answers import TrainedRun
 from .inference import Precision
 
@@ -16,7 +16,7 @@ def model_facts(run: TrainedRun, *, num_users: int | None, precision: Precision)
     then `table_parameters` is not, either.
     """
     path = run.directory / "results.json"
-    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    results = read_json(path) if path.exists() else {}
     users, items = results.get("num_users", num_users), len(run.listed("item"))
     dim = run.model.items.embedding_dim
     return {

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..embedding.storage import write_text
+from ..embedding.storage import CONFIG
+from ..embedding.whole_files import write_text
 from ..recommender.answers import TrainedRun
 from .model_card import model_card
 
@@ -24,7 +25,7 @@ FILES = ("config.json", "model.safetensors", "items.parquet", "users.parquet", "
 def find_run(run: str | os.PathLike[str], *, revision: str | None = None) -> Path:
     """The directory of a run: the one named, or what the hub has under that id, fetched unless it is in the cache."""
     directory = Path(run)
-    is_id = isinstance(run, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", run) and not run.startswith(".")
+    is_id = isinstance(run, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", run)
     if directory.exists() or not is_id:
         return directory
     try:
@@ -42,14 +43,13 @@ def find_run(run: str | os.PathLike[str], *, revision: str | None = None) -> Pat
 
 def save_pretrained(run: TrainedRun, facts: Mapping[str, Any], directory: Path) -> None:
     """Write what loading needs and a model card. Where on this machine the data was is left out."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        if (run.directory / name).exists() and directory.resolve() != run.directory.resolve():
-            _copy(run.directory / name, directory / name)
     data = run.config["data"]
     config = {**run.config, "data": {**data, "data": Path(data["data"]).name, "data_dir": None}}
-    write_text(directory / "config.json", json.dumps(config, indent=2) + "\n")
+    directory.mkdir(parents=True, exist_ok=True)
+    if directory.resolve() != run.directory.resolve():
+        _copy_files(run.directory, directory)
     write_text(directory / "README.md", model_card(facts, config))
+    write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def push_to_hub(
@@ -78,7 +78,13 @@ def push_to_hub(
     return str(address)
 
 
-def _copy(source: Path, target: Path) -> None:
-    part = target.with_name(target.name + ".part")
-    shutil.copyfile(source, part)
-    os.replace(part, target)
+def _copy_files(source: Path, target: Path) -> None:
+    """All but the config, whose place is empty from the moment that files of two runs may be beside each other."""
+    names = [name for name in FILES if name != CONFIG and (source / name).exists()]
+    with tempfile.TemporaryDirectory(prefix=".", dir=target) as temporary:
+        for name in names:  # what was there before is left alone until all is known to fit on the disk
+            shutil.copyfile(source / name, Path(temporary) / name)
+        for name in FILES:
+            (target / name).unlink(missing_ok=True)
+        for name in names:
+            os.replace(Path(temporary) / name, target / name)

@@ -99,7 +99,7 @@ def one_line_errors(file: Path) -> Iterator[None]:
     """Whatever goes wrong in reading becomes a `DataError` about the file."""
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError, EOFError, zlib.error) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, EOFError, zlib.error) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(f"{file} cannot be read: {reason}") from None
 
@@ -140,9 +140,9 @@ def _json_layout(file: Path, beginning: str, *, gzipped: bool) -> Layout:
 def _text_layout(file: Path, beginning: str, *, gzipped: bool, expected: Collection[str]) -> Layout:
     line = beginning.partition("\n")[0]
     separator = max(_SEPARATORS, key=line.count)
-    if not line.count(separator) or "\0" in line:
-        raise DataError(f"{file} is not a known format: CSV, TSV, MovieLens ::, JSON lines, parquet, or gzip of these")
     rows = [tuple(fields) for _, fields in islice(split_rows(beginning, separator), 2)]
+    if not line.count(separator) or "\0" in line or not rows:
+        raise DataError(f"{file} is not a known format: CSV, TSV, MovieLens ::, JSON lines, parquet, or gzip of these")
     has_header = bool(set(expected) & set(rows[0])) or not any(map(is_number, rows[0]))
     if has_header and len(rows) == 1:
         raise DataError(f"{file} has a header and no rows")

@@ -19,13 +19,14 @@ def read_parquet(
     file: Path, columns: Columns, *, rows: tuple[int, int] | None = None
 ) -> Iterator[tuple[pl.DataFrame, Place]]:
     """The columns wanted, named by their roles; of all rows, or of the first of `rows` to before the last."""
-    first, last = rows or (0, None)
+    first, last = rows or (0, count_rows(file))
     with one_line_errors(file):
         selected = scan_parquet(file).select(pl.col(name).alias(role) for role, name in columns.by_role.items())
-        selected = selected.slice(first, None if last is None else last - first)
-        for frame in selected.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
+        for frame in selected.slice(first, last - first).collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
             yield frame, partial(_place, file, first)
             first += len(frame)
+    if first != last:  # polars ends early, and says nothing, where a page cannot be decoded
+        raise DataError(f"{file} is damaged: its rows from {first + 1} to {last} cannot be read")
 
 
 def count_rows(file: Path) -> int:

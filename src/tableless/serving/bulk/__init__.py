@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from ...recommender.answers import Side, TrainedRun
+from ..fingerprint import fingerprint
 from .blocks import BLOCK_ROWS, plan_blocks
 from .files import find_sources, locate
 from .job import Job, run_here
-from .manifest import Settings, fingerprint, finish, take_up
+from .manifest import Settings, finish, take_up
 from .on_ray import run_on_ray
 from .vectors import Embedder, id_batches, write_vectors
 

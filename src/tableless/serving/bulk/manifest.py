@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from .blocks import is_part_of
@@ -24,18 +22,6 @@ class Settings:
     side: str
     column: str | None
     block_rows: int
-
-
-def fingerprint(run: Path) -> str:
-    """A hash of a run's model: its description and its weights."""
-    if not (run / "config.json").exists():
-        raise FileNotFoundError(f"{run} holds no trained model (there is no config.json); `tableless train` makes one")
-    digest = hashlib.sha256()
-    for name in ("config.json", "model.safetensors"):
-        with (run / name).open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
 
 
 def take_up(out: Place, settings: Settings, sources: Mapping[str, Source]) -> set[str]:

@@ -1,0 +1,39 @@
+"""The lists of a run directory, `items.parquet` and `users.parquet`: written whole, and checked when they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..embedding.whole_files import replacing
+from .interactions import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def write_list(frame: pl.DataFrame, path: Path) -> None:
+    """A parquet file."""
+    import polars as pl
+
+    with replacing(path) as part:
+        try:
+            frame.write_parquet(part)
+        except pl.exceptions.PolarsError as error:  # a full disk, for instance
+            raise OSError(f"{path} could not be written: {error}") from None
+
+
+def read_list(path: Path, *, columns: tuple[str, ...]) -> pl.DataFrame:
+    """A parquet file that has at least these columns."""
+    try:
+        import polars as pl
+    except ImportError as missing:
+        raise ImportError("the items of a run are read by polars: pip install 'tableless[data]'") from missing
+    from .reading.file_formats import one_line_errors
+
+    with one_line_errors(path):
+        frame = pl.read_parquet(path)
+    for column in columns:
+        if column not in frame.columns:
+            raise DataError(f"{path} has no column {column!r}; it is not what `tableless train` wrote")
+    return frame

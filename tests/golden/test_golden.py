@@ -1,0 +1,69 @@
+"""The same everywhere: what ids encode to, and what a trained model of every version answers, in all ways to ask it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import tableless
+from tableless.recommender.checkpoint import load_run
+from tableless.serving.export_formats import SUFFIXES, open_file, write_file
+from tableless.serving.export_modules import exportables
+
+from .answers import codes, expected, from_modules, from_serving, inputs, require_close, runs
+
+every_run = pytest.mark.parametrize("run", runs(), ids=lambda run: run.name)
+
+
+def test_the_codes_of_ids_have_not_changed():
+    require_close(codes(), expected())
+
+
+@every_run
+def test_a_run_of_any_version_answers_as_it_did(run):
+    require_close(from_modules(load_run(run)[0]), expected(run))
+    require_close(from_serving(run), expected(run))
+
+
+@every_run
+def test_one_id_at_a_time_it_answers_the_same(run):
+    model = tableless.load(run)
+    users, _ = inputs()
+    alone = [model.embed([int(user)], side="user")[0].tolist() for user in users]
+    require_close({"users": alone}, {"users": expected(run)["users"]})
+
+
+@every_run
+def test_compiled_it_answers_the_same(run):
+    """ "aot_eager" traces all that inductor would; generating C++ takes half a minute."""
+    model, _ = load_run(run)
+    model.users, model.items = (torch.compile(side, backend="aot_eager") for side in (model.users, model.items))
+    require_close(from_modules(model), expected(run))
+
+
+@every_run
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_exported_it_answers_the_same(run, format, tmp_path):
+    recommender = exportables(load_run(run)[0])[-1]
+    path = tmp_path / f"recommender{SUFFIXES[format]}"
+    write_file(recommender.module, path, format, inputs=tuple(recommender.inputs), output=recommender.output)
+    scores = open_file(path, format)(*inputs())
+    require_close({"scores": scores.tolist()}, {"scores": expected(run)["scores"]})
+
+
+@pytest.mark.parametrize("options", [["--threads", "2"], ["--threads", "2", "--without-numba"]])
+def test_another_process_answers_the_same(options):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.golden.answers", *options],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"answer as they did, 2 threads, numba: {'--without-numba' not in options}" in done.stdout
+
+
+@every_run
+def test_what_a_golden_run_says_of_itself_is_the_version_it_is_named_after(run):
+    assert json.loads((run / "config.json").read_text())["versions"]["tableless"] == run.name.removeprefix("run-")
