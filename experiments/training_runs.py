@@ -10,9 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-
-from tableless.embedding.tensor_files import save_tensors
+from tableless.embedding.tensor_files import load_tensors, save_tensors
+from tableless.embedding.whole_files import write_text
 from tableless.recommender.models import MLP, Recommender
 from tableless.recommender.recipes import untrained_teacher
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
@@ -57,6 +56,10 @@ def perform_on(split: Split, settings: Settings) -> dict[str, Any]:
     data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
     training = TrainConfig(**settings["train"])
     example = build_model(model, split, seed=training.seed)
+    if model.scheme == "full":  # is what others learn from
+        trained, results = run(data, model, training, split)
+        _keep_teacher(_teacher_path(example, data, training), trained, results["seconds"])
+        return results
     if training.recipe != "fast" or not example.users.learns_from_table:
         return run(data, model, training, split)[1]
     teacher, teacher_seconds = trained_teacher(example, data, split, training)
@@ -71,23 +74,29 @@ def trained_teacher(
     model: Recommender, data: DataConfig, split: Split, training: TrainConfig
 ) -> tuple[Recommender, float]:
     """The table that a model learns from, and the seconds of its training; from the disk, if it was trained before."""
-    teacher = untrained_teacher(model, split)
+    teacher, path = untrained_teacher(model, split), _teacher_path(model, data, training)
+    if path.exists() and path.with_suffix(".seconds").exists():
+        teacher.load_state_dict(load_tensors(path))
+        return teacher, float(path.with_suffix(".seconds").read_text())
+    start = time.perf_counter()
+    train(teacher, split, training)
+    seconds = time.perf_counter() - start
+    _keep_teacher(path, teacher, seconds)
+    return teacher, seconds
+
+
+def _keep_teacher(path: Path, teacher: Recommender, seconds: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_tensors(teacher.state_dict(), path)
+    write_text(path.with_suffix(".seconds"), f"{seconds:.2f}")
+
+
+def _teacher_path(model: Recommender, data: DataConfig, training: TrainConfig) -> Path:
     identity = [asdict(data), type(model).__name__, model.users.embedding_dim, model.seed, asdict(training)]
     if isinstance(model, MLP) and model.item_features is not None:
         identity.append(model.item_features.config)
     name = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    path = _TEACHERS / f"{name}.safetensors"
-    seconds_path = path.with_suffix(".seconds")
-    if path.exists() and seconds_path.exists():
-        teacher.load_state_dict(load_file(path))
-        return teacher, float(seconds_path.read_text())
-    start = time.perf_counter()
-    train(teacher, split, training)
-    seconds = time.perf_counter() - start
-    _TEACHERS.mkdir(parents=True, exist_ok=True)
-    save_tensors(teacher.state_dict(), path)
-    seconds_path.write_text(f"{seconds:.2f}")
-    return teacher, seconds
+    return _TEACHERS / f"{name}.safetensors"
 
 
 @functools.lru_cache(maxsize=2)
