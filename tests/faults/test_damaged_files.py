@@ -1,6 +1,7 @@
 """Files that were changed, cut short or exchanged after they were written."""
 
 import json
+import os
 import random
 
 import polars as pl
@@ -94,11 +95,18 @@ def test_weights_of_another_scheme_are_refused(saved, tmp_path):
 
 
 def test_a_scheme_saved_over_another_is_never_mixed_with_it(saved, monkeypatch):
-    """As if killed after the weights and before the config."""
-    monkeypatch.setattr("tableless.embedding.storage.write_text", None)
-    with pytest.raises(TypeError):
+    """As if killed after the weights got their name and before the config did."""
+    replace = os.replace
+
+    def killed(source, target):
+        if target == saved / "config.json":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
         save_scheme(tableless.DeepHashEmbedding(**SCHEME, seed=1), saved)
-    assert not (saved / "config.json").exists()
+    assert [path.name for path in saved.iterdir()] == ["model.safetensors"]
 
 
 def test_a_run_that_has_not_come_to_its_end_says_so(tmp_path):

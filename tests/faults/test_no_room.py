@@ -22,7 +22,8 @@ FULL = """
     import numpy as np
     import polars as pl
     import torch
-    from tableless.embedding.tensor_files import load_tensors, save_tensors
+    from tableless import load_scheme, save_scheme
+    from tableless.embedding.tensor_files import save_tensors
     from tableless.embedding.whole_files import write_text
     from tableless.recommender.comparison import save_picture
     from tableless.recommender.lines import append_line, read_lines
@@ -43,6 +44,7 @@ FULL = """
     row = {"backbone": "gmf", "scheme": "full", "budget": "1/1", "auc": 0.9, "auc_sd": None, "popularity_auc": 0.5}
     jobs = {
         "weights": lambda: save_tensors({"x": wide}, folder / "weights"),
+        "scheme": lambda: save_scheme(SCHEMES["full"](4, vocab_size=500), folder / "scheme"),
         "text": lambda: write_text(folder / "text", "x" * 100_000),
         "items.parquet": lambda: _save_lists(closed, small_split().train, folder),
         "picture.png": lambda: save_picture([row], folder / "picture.png"),
@@ -52,8 +54,9 @@ FULL = """
         "lines.jsonl": lambda: append_line(folder / "lines.jsonl", {"x": "y" * 100_000}),
         "copy": lambda: load(run).save_pretrained(folder / "copy"),
     }
+    save_scheme(SCHEMES["full"](4, vocab_size=5), folder / "scheme")
     for name in jobs:
-        if name not in ("exported", "copy", "lines.jsonl"):
+        if name not in ("scheme", "exported", "copy", "lines.jsonl"):
             (folder / name).write_bytes(b"the good copy")
     append_line(folder / "lines.jsonl", {"before": 1})
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -71,6 +74,7 @@ FULL = """
         if (folder / name).is_file() and name != "lines.jsonl":
             assert (folder / name).read_bytes() == b"the good copy", name
     assert read_lines(folder / "lines.jsonl") == [{"before": 1}]
+    assert load_scheme(folder / "scheme").vocab_size == 5
     assert not [path for path in folder.rglob("*.part")], list(folder.rglob("*.part"))
 """
 
@@ -82,7 +86,7 @@ def test_on_a_full_disk_every_writer_fails_in_a_sentence_and_leaves_the_good_cop
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ", 2) for line in done.stdout.splitlines()]
-    assert len(lines) == 8
+    assert len(lines) == 9
     assert all(is_a_sentence == "True" for _, is_a_sentence, _ in lines), done.stdout
 
 

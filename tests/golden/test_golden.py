@@ -67,3 +67,13 @@ def test_another_process_answers_the_same(options):
 @every_run
 def test_what_a_golden_run_says_of_itself_is_the_version_it_is_named_after(run):
     assert json.loads((run / "config.json").read_text())["versions"]["tableless"] == run.name.removeprefix("run-")
+
+
+def test_without_numba_training_says_what_it_needs():
+    code = (
+        "from tests.golden.answers import block_numba; block_numba()\n"
+        "from tableless.recommender.negatives import sort_within_users\n"
+        "sort_within_users([], [])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith("as training and evaluation need: pip install numba")

@@ -16,6 +16,7 @@ import torch
 
 import tableless
 from tableless import DeepHashEmbedding, SideFeatures, load_scheme, save_scheme
+from tableless.embedding.tensor_files import load_tensors, save_tensors
 from tableless.recommender.interactions import Interactions
 from tableless.serving import hub
 from tableless.serving.export_formats import write_file
@@ -188,3 +189,15 @@ def test_only_files_that_cannot_hold_code_come_from_the_hub(monkeypatch, tmp_pat
     hub.find_run("someone/model")
     assert {Path(name).suffix for name in wanted["allow_patterns"]} == {".json", ".safetensors", ".parquet"}
     assert not any("*" in name or "/" in name for name in wanted["allow_patterns"])
+
+
+@pytest.mark.parametrize(("ids", "rows"), [((3,), (3, 5)), ((3,), (2, 2)), ((3, 1), (3, 2)), ((), (2,))])
+def test_side_features_that_do_not_go_with_their_ids_are_refused(ids, rows, tmp_path):
+    side = SideFeatures.from_matrix([1, 2], [[1.0, 2.0], [3.0, 4.0]])
+    save_scheme(DeepHashEmbedding(4, width=3, depth=1, num_hashes=4, side_features=side), tmp_path)
+    weights = load_tensors(tmp_path / "model.safetensors")
+    prefix = "encoder.side_features."
+    wrong = {prefix + "ids": torch.zeros(ids, dtype=torch.int64), prefix + "rows": torch.zeros(rows)}
+    save_tensors(weights | wrong, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"does not belong to the config.json beside it: side features of shape"):
+        load_scheme(tmp_path)

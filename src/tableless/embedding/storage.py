@@ -20,7 +20,7 @@ from .hashing import ENCODING_VERSION
 from .scheme import EmbeddingScheme
 from .schemes import SCHEMES
 from .tensor_files import load_tensors, read_shapes, save_tensors
-from .whole_files import write_text
+from .whole_files import replacing, write_text
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -54,9 +54,13 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
 def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:
     """Write a scheme to a directory."""
     folder = Path(directory)
-    # Where another scheme was: if this is cut short, there is no config that could go with the wrong weights.
-    (folder / CONFIG).unlink(missing_ok=True)
-    write_model(folder, describe_scheme(scheme), scheme.state_dict())
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / CONFIG) as config, replacing(folder / WEIGHTS) as weights:
+        save_tensors(scheme.state_dict(), weights)
+        write_text(config, _as_json(describe_scheme(scheme)))
+        # Both are on the disk and only want their names. The config of another scheme that was here goes first and the
+        # new one comes last: however this ends, there is none beside the wrong weights.
+        (folder / CONFIG).unlink(missing_ok=True)
 
 
 def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
@@ -69,7 +73,7 @@ def write_model(directory: Path, config: Mapping[str, Any], tensors: Mapping[str
     """Write `config.json` and `model.safetensors`; each appears whole or not at all."""
     directory.mkdir(parents=True, exist_ok=True)
     save_tensors(tensors, directory / WEIGHTS)
-    write_text(directory / CONFIG, json.dumps(config, indent=2) + "\n")
+    write_text(directory / CONFIG, _as_json(config))
 
 
 def read_model(directory: Path, description: Any, build: Callable[[Any], Model]) -> Model:
@@ -105,6 +109,10 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object, but {type(content).__name__}")
     return content
+
+
+def _as_json(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, indent=2) + "\n"
 
 
 def _refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:

@@ -6,5 +6,6 @@ rows → raw_values: their ids and times → actions: all of it together.
 
 try:
     import polars  # noqa: F401
+    import pyarrow  # noqa: F401
 except ImportError as missing:
-    raise ImportError("interactions are read by polars: pip install 'tableless[data]'") from missing
+    raise ImportError(f"interactions are read by {missing.name}: pip install 'tableless[data]'") from missing

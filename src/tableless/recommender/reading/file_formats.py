@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..interactions import DataError
 
@@ -26,6 +28,10 @@ Place = Callable[[int], str]  # where a row of what was read is: file and line
 
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _HEAD_BYTES = 1 << 20
+_UNREADABLE = (
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException),
+    *(OSError, EOFError, zlib.error, UnicodeDecodeError),
+)
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,16 @@ def find_layout(file: Path, *, expected: Collection[str]) -> Layout:
     return layout
 
 
-def scan_parquet(file: Path) -> pl.LazyFrame:
-    """A parquet file of which nothing is read yet."""
-    return pl.scan_parquet(file, glob=False, hive_partitioning=False)  # [1] in a name is no pattern
+def parquet_schema(file: Path) -> pl.Schema:
+    """The columns of a parquet file."""
+    with one_line_errors(file):
+        return to_frame(pq.read_schema(file).empty_table()).schema
+
+
+def to_frame(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    """What pyarrow has read, for polars, which trusts it: so that text is text is made sure of first."""
+    table.validate(full=True)
+    return cast(pl.DataFrame, pl.from_arrow(table))
 
 
 def open_text(file: Path, *, gzipped: bool) -> BinaryIO:
@@ -99,7 +112,7 @@ def one_line_errors(file: Path) -> Iterator[None]:
     """Whatever goes wrong in reading becomes a `DataError` about the file."""
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, EOFError, zlib.error) as error:
+    except _UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(f"{file} cannot be read: {reason}") from None
 
@@ -112,8 +125,7 @@ def _sniff(file: Path, expected: Collection[str]) -> Layout:
     if not magic:
         raise DataError(f"{file} is empty")
     if magic == b"PAR1":
-        with one_line_errors(file):
-            return Layout(file, "parquet", tuple(scan_parquet(file).collect_schema().names()))
+        return Layout(file, "parquet", tuple(parquet_schema(file).names()))
     if magic[:2] == b"PK":
         raise DataError(f"{file} is a zip archive; unpack it and name the file inside")
     gzipped = magic[:2] == b"\x1f\x8b"

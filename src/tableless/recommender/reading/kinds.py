@@ -12,7 +12,8 @@ import polars as pl
 
 from ..interactions import DataError, Kind
 from .columns import Columns
-from .file_formats import Layout, find_layout, is_number, scan_parquet
+from .file_formats import Layout, find_layout, is_number, parquet_schema
+from .parquet_files import first_value
 
 TimeKind = Literal["integer", "number", "datetime"]
 
@@ -74,7 +75,7 @@ def _kind_of_time(text: str) -> TimeKind:
 
 
 def _kinds_of_parquet(file: Path, columns: Columns) -> Kinds:
-    schema = scan_parquet(file).collect_schema()
+    schema = parquet_schema(file)
 
     def kind(name: str) -> Kind:
         dtype = schema[name]
@@ -96,6 +97,6 @@ def _kind_of_parquet_time(file: Path, name: str, dtype: pl.DataType) -> TimeKind
     if dtype in (pl.Date, pl.Datetime):
         return "datetime"
     if dtype == pl.String:
-        first = scan_parquet(file).select(name).head(1).collect()
-        return _kind_of_time(str(first.item())) if len(first) else "integer"
+        first = first_value(file, name)
+        return "integer" if first is None else _kind_of_time(str(first))
     raise DataError(f"{file}: column {name!r} is {dtype}, which cannot be a time; give another as time_col")
