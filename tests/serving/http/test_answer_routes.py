@@ -59,6 +59,6 @@ def test_a_count_outside_its_range_is_refused(client, count):
 
 def test_items_are_found_and_stand_on_the_map(client):
     found = client.get("/items", params={"query": "1", "count": 2}).json()["items"]
-    assert [item["item"] for item in found] == [11, 10]  # the most popular that begin with 1
+    assert [item["item"] for item in found] == [1, 11]  # the one itself, then the most popular that begin with 1
     points = client.get("/map").json()["points"]
     assert sorted(point["item"] for point in points) == list(range(NUM_ITEMS))
