@@ -82,7 +82,7 @@ FULL = """
 def test_on_a_full_disk_every_writer_fails_in_a_sentence_and_leaves_the_good_copy_alone(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)],
-        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=120,
+        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [line.split(" ", 2) for line in done.stdout.splitlines()]

@@ -58,7 +58,7 @@ def test_exported_it_answers_the_same(run, format, tmp_path):
 def test_another_process_answers_the_same(options):
     done = subprocess.run(
         [sys.executable, "-m", "tests.golden.answers", *options],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=120,
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"answer as they did, 2 threads, numba: {'--without-numba' not in options}" in done.stdout

@@ -269,7 +269,7 @@ def test_kill_9_at_any_moment_leaves_nothing_wrong_and_a_restart_ends_the_same(r
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     finished = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLS), *arguments],
-        capture_output=True, text=True, env=environment, timeout=120,
+        capture_output=True, text=True, env=environment, timeout=300,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     expected, found = parts(undisturbed), parts(out)
@@ -302,7 +302,7 @@ def test_ray_writes_the_same_parts_and_names_what_is_wrong_when_the_rest_is_done
     write_ids(folder / "c.parquet", pl.Series([1, 2, None]))
     arguments = map(str, [run, folder, tmp_path / "ray"])
     finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(RAY), *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(RAY), *arguments], capture_output=True, text=True, timeout=300
     )
     assert finished.returncode == 0, finished.stderr
     assert "c.parquet, counted from row 0 on: None at position 2 cannot be an id" in finished.stdout

@@ -28,6 +28,11 @@ class Batch:
     item: Tensor  # [batch, 1 + num_negatives] positions in `items`; the first is what the user chose
     weight: Tensor | None  # [batch, 1 + num_negatives]; 0 where a user who chose everything has no negative
 
+    def to(self, device: torch.device) -> Batch:
+        """The same batch where the model is."""
+        weight = None if self.weight is None else self.weight.to(device)
+        return Batch(self.users.to(device), self.items.to(device), self.user.to(device), self.item.to(device), weight)
+
 
 class Batches:
     """Every action of `train` once per epoch, in an order that depends on the seed and the epoch alone."""

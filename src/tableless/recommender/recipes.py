@@ -2,8 +2,9 @@
 
 Trained from nothing, a network that computes embeddings learns slowly, because every id's gradient passes through
 weights that all ids share. A table has no such trouble. So the fast recipe trains a table first (the teacher), fits the
-network to it by regression, which is quick, and then trains the network on the data for a few epochs more. The table is
-thrown away. Where a table would not fit in memory, the network is trained from nothing.
+network to it by regression, which is quick, and then trains the network on the data for a few epochs more, where the
+targets are what the table expects of each pair. The table is thrown away. Where a table would not fit in memory, the
+network is trained from nothing.
 """
 
 from __future__ import annotations
@@ -66,14 +67,16 @@ def train_fast(
         note("fitting the network to the table")
         fit_to_teacher(model, teacher, split, seed=config.seed, on_note=note)
         if journal:
-            journal.keep_start(model.state_dict())
+            journal.keep_start(_pair(model, teacher).state_dict())
     else:
-        model.load_state_dict(start)
+        teacher = untrained_teacher(model, split).to(next(model.parameters()).device)
+        _pair(model, teacher).load_state_dict(start)
     note("training the network on the data")
     return train(
         model,
         split,
         fine_tuning(config, split),
+        teacher=teacher,
         may_keep_start=True,
         journal=journal,
         processes=processes,
@@ -86,13 +89,16 @@ def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
     """How the fitted network is trained on the data.
 
     A step of the network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
-    there must be some steps to an epoch. Larger batches bear a larger rate.
+    there must be some steps to an epoch. Larger batches bear a larger rate. Most is gained at the end, where the rate
+    comes down, so it is not stopped before.
     """
     batch_size = min(split.num_known_users + split.num_known_items, 32_768)
     batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
     rate = 1e-3 * (batch_size / 16_384) ** 0.5
     epochs = min(config.epochs, FINE_TUNING_EPOCHS)
-    return replace(config, epochs=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle")
+    return replace(
+        config, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle"
+    )
 
 
 def fit_to_teacher(
@@ -124,6 +130,11 @@ def untrained_teacher(model: Recommender, split: Split) -> Recommender:
     if isinstance(model, MLP) and model.item_features is not None:
         return MLP(users=users, items=items, item_features=model.item_features, seed=model.seed)
     return BACKBONES["gmf" if isinstance(model, GMF) else "mlp"](users=users, items=items, seed=model.seed)
+
+
+def _pair(model: Recommender, teacher: Recommender) -> torch.nn.ModuleDict:
+    """Both as one module: what has to be kept to begin the last stage again."""
+    return torch.nn.ModuleDict({"model": model, "teacher": teacher})
 
 
 def _copy_shared_weights(teacher: Recommender, model: Recommender) -> None:

@@ -20,6 +20,7 @@ from .distributed import Processes, agree_to_stop, average_buffers, share_gradie
 from .evaluation import evaluate, model_scores, scheme_inputs
 from .models import Recommender
 from .splits import Split
+from .targets import what_happened, what_is_expected
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def train(
     split: Split,
     config: TrainConfig,
     *,
+    teacher: Recommender | None = None,
     may_keep_start: bool = False,
     journal: Journal | None = None,
     processes: Processes = Processes(),  # noqa: B008 - frozen
@@ -79,8 +81,9 @@ def train(
     """Train in place and leave the weights of the best epoch in the model.
 
     Binary cross-entropy on each action and its sampled negatives; after each epoch the AUC on the validation actions
-    decides which weights are kept and when to stop. `may_keep_start` lets the weights it starts with
-    compete too. Ctrl-C stops after the batch at hand and keeps the best so far.
+    decides which weights are kept and when to stop. With a `teacher`, a trained model of the same ids, the targets are
+    what it expects. `may_keep_start` lets the weights it starts with compete too. Ctrl-C stops after the batch at hand
+    and keeps the best so far.
     `on_batch(epoch, batch, batches, loss)` and `on_epoch(report)` are for showing progress.
     """
     device = next(model.parameters()).device
@@ -95,6 +98,7 @@ def train(
         rank=processes.rank,
         world_size=processes.world_size,
     )
+    targets = what_happened if teacher is None else what_is_expected(teacher.eval(), split)
     step = share_gradients(_Loss(model), processes)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
     steps = config.epochs * len(batches)
@@ -111,16 +115,11 @@ def train(
         model.train()
         start, total = time.perf_counter(), torch.zeros((), device=device)
         try:
-            for index, batch in enumerate(_prefetch(batches.epoch(epoch))):
+            for index, batch in enumerate(batch.to(device) for batch in _prefetch(batches.epoch(epoch))):
                 _set_rate(optimizer, config, (epoch * len(batches) + index) / steps)
                 optimizer.zero_grad()
-                loss = step(
-                    user_inputs[batch.users.to(device)],
-                    item_inputs[batch.items.to(device)],
-                    batch.user.to(device),
-                    batch.item.to(device),
-                    None if batch.weight is None else batch.weight.to(device),
-                )
+                inputs = user_inputs[batch.users], item_inputs[batch.items]
+                loss = step(*inputs, batch.user, batch.item, targets(batch), batch.weight)
                 loss.backward()
                 optimizer.step()
                 total += loss.detach()
@@ -160,11 +159,11 @@ class _Loss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor, weight: Tensor | None) -> Tensor:
+    def forward(
+        self, users: Tensor, items: Tensor, user: Tensor, item: Tensor, targets: Tensor, weight: Tensor | None
+    ) -> Tensor:
         scores = self.model.score_distinct(users, items, user, item)  # [batch, 1 + num_negatives]
-        chosen = torch.zeros_like(scores)
-        chosen[:, 0] = 1
-        return F.binary_cross_entropy_with_logits(scores, chosen, weight)
+        return F.binary_cross_entropy_with_logits(scores, targets, weight)
 
 
 def _validation_auc(model: Recommender, split: Split) -> float:
