@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from .compiling import compiled
 
 Int64s = NDArray[np.int64]
+UInt32s = NDArray[np.uint32]
 Floats = NDArray[np.float32]
 
 
@@ -15,25 +16,25 @@ Floats = NDArray[np.float32]
 def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) -> None:
     """Fill `out` [len(ids), num_hashes] with the buckets of `ids`."""
     high, low, offset, prime = _columns(coefficients)
-    inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
+    inverse_prime, inverse_buckets, size = 1.0 / prime, 1.0 / num_buckets, np.int32(num_buckets)
     for row in range(len(ids)):
-        upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
+        upper, lower = _digits(ids[row])
         for i in range(len(prime)):
-            total = high[i] * upper + low[i] * lower + offset[i]
-            out[row, i] = _bucket(total, prime[i], inverse_prime[i], num_buckets, inverse_buckets)
+            total = _total(high[i], upper, low[i], lower, offset[i])
+            out[row, i] = _bucket(total, prime[i], inverse_prime[i], size, inverse_buckets)
 
 
 @compiled()
 def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Floats) -> None:
     """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids`, in one pass that never stores a bucket."""
     high, low, offset, prime = _columns(coefficients)
-    inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
+    inverse_prime, inverse_buckets, size = 1.0 / prime, 1.0 / num_buckets, np.int32(num_buckets)
     step = np.float32(2.0 / (num_buckets - 1))
     for row in range(len(ids)):
-        upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
+        upper, lower = _digits(ids[row])
         for i in range(len(prime)):
-            total = high[i] * upper + low[i] * lower + offset[i]
-            bucket = _bucket(total, prime[i], inverse_prime[i], num_buckets, inverse_buckets)
+            total = _total(high[i], upper, low[i], lower, offset[i])
+            bucket = _bucket(total, prime[i], inverse_prime[i], size, inverse_buckets)
             out[row, i] = np.float32(bucket) * step - np.float32(1.0)
 
 
@@ -41,41 +42,57 @@ def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Floa
 def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.int8]) -> None:
     """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids` in steps of 1/127."""
     high, low, offset, prime = _columns(coefficients)
-    inverse_prime, inverse_buckets = 1.0 / prime, 1.0 / num_buckets
+    inverse_prime, inverse_buckets, size = 1.0 / prime, 1.0 / num_buckets, np.int32(num_buckets)
     step = np.float32(254.0 / (num_buckets - 1))
     for row in range(len(ids)):
-        upper, lower = (ids[row] >> 32) & 0xFFFFFFFF, ids[row] & 0xFFFFFFFF
+        upper, lower = _digits(ids[row])
         for i in range(len(prime)):
-            total = high[i] * upper + low[i] * lower + offset[i]
-            bucket = _bucket(total, prime[i], inverse_prime[i], num_buckets, inverse_buckets)
+            total = _total(high[i], upper, low[i], lower, offset[i])
+            bucket = _bucket(total, prime[i], inverse_prime[i], size, inverse_buckets)
             out[row, i] = np.int8(np.int32(np.float32(bucket) * step + np.float32(0.5)) - np.int32(127))
 
 
 @compiled(inline="always")
-def _bucket(
-    total: np.int64, prime: np.int64, inverse_prime: float, num_buckets: int, inverse_buckets: float
-) -> np.int64:
-    """`total % prime % num_buckets`; the inverses are 1/prime and 1/num_buckets."""
-    return _remainder(_remainder(total, prime, inverse_prime), num_buckets, inverse_buckets)
+def _digits(id_: np.int64) -> tuple[np.uint64, np.uint64]:
+    return np.uint64(id_) >> np.uint64(32), np.uint64(id_) & np.uint64(0xFFFFFFFF)
 
 
 @compiled(inline="always")
-def _remainder(dividend: np.int64, divisor: np.int64 | int, inverse: float) -> np.int64:
-    """`dividend % divisor`, exact for 0 <= dividend < 2^63 and a quotient below 2^34, without an integer division.
+def _total(high: np.uint32, upper: np.uint64, low: np.uint32, lower: np.uint64, offset: np.uint32) -> np.int64:
+    """Below 2^63. That all factors have 32 bits is for the compiler to see: it multiplies such much faster."""
+    upper, lower = upper & np.uint64(0xFFFFFFFF), lower & np.uint64(0xFFFFFFFF)
+    return np.int64(np.uint64(high) * upper + np.uint64(low) * lower + np.uint64(offset))
 
-    The float64 quotient has a relative error below 2^-51, so it is off by at most one, which the two selections put
-    right. Integer `%` is ten times slower and is not vectorised.
+
+@compiled(inline="always")
+def _bucket(
+    total: np.int64, prime: np.int32, inverse_prime: float, num_buckets: np.int32, inverse_buckets: float
+) -> np.int32:
+    """`total % prime % num_buckets` without an integer division, which is ten times slower and is not vectorised.
+
+    The inverses are 1/prime and 1/num_buckets. A float64 quotient below 2^50 is off by at most one.
     """
-    rest = dividend - np.int64(np.float64(dividend) * inverse) * divisor
-    rest = rest + divisor if rest < 0 else rest
-    return rest - divisor if rest >= divisor else rest
+    rest = _remainder(total, np.int64(np.float64(total) * inverse_prime), prime)
+    return _remainder(rest, np.int32(np.float64(rest) * inverse_buckets), num_buckets)
+
+
+@compiled(inline="always")
+def _remainder(dividend: np.int64 | np.int32, quotient: np.int64 | np.int32, divisor: np.int32) -> np.int32:
+    """`dividend % divisor`, given a quotient that is off by at most one, and a divisor of at most 2^30.
+
+    What is left lies between -divisor and twice the divisor, so its low 32 bits tell it: the others are not computed.
+    """
+    rest = np.int32(dividend - quotient * divisor)
+    rest = np.int32(rest + divisor) if rest < 0 else rest
+    return np.int32(rest - divisor) if rest >= divisor else rest
 
 
 @compiled()
-def _columns(coefficients: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Each coefficient's values side by side in memory, as vector loads want them."""
-    columns = np.ascontiguousarray(coefficients.T)
-    return columns[0], columns[1], columns[2], columns[3]
+def _columns(coefficients: Int64s) -> tuple[UInt32s, UInt32s, UInt32s, NDArray[np.int32]]:
+    """Each coefficient's values side by side in memory, as vector loads want them; they are below 2^30."""
+    columns = coefficients.T
+    high, low, offset = columns[0].astype(np.uint32), columns[1].astype(np.uint32), columns[2].astype(np.uint32)
+    return high, low, offset, columns[3].astype(np.int32)
 
 
 _BLOCK = 512  # numbers that stay in the first-level cache through all passes of an activation
@@ -86,12 +103,8 @@ _f32 = np.float32
 @compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
 def exponential(x: Floats, e: Floats, bits: NDArray[np.int32]) -> None:
     """Fill `e` with eˣ, good to some units in the last place, of x clamped to [-80, 20]; `bits` is room to work in."""
+    _split(x, e, bits)
     power = bits.view(np.float32)
-    for i in range(x.size):  # x = (whole + rest)·ln 2, and 2^whole by its bits
-        z = min(max(x[i], _f32(-80)), _f32(20)) * _f32(1.4426950408889634)
-        whole = np.int32(z + _f32(200.5)) - np.int32(200)
-        e[i] = z - _f32(whole)
-        bits[i] = (whole + np.int32(127)) << np.int32(23)
     for i in range(x.size):  # 2^rest by its Taylor series, good to 1e-7 for |rest| ≤ ½
         rest = e[i]
         p = _f32(1.5403530393381609e-4)
@@ -101,6 +114,30 @@ def exponential(x: Floats, e: Floats, bits: NDArray[np.int32]) -> None:
         p = p * rest + _f32(2.4022650695910072e-1)
         p = p * rest + _f32(6.9314718055994531e-1)
         e[i] = (p * rest + _f32(1)) * power[i]
+
+
+@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
+def rough_exponential(x: Floats, e: Floats, bits: NDArray[np.int32]) -> None:
+    """The same, good to 4e-5, which is enough for what is rounded to a byte: the series ends two terms earlier."""
+    _split(x, e, bits)
+    power = bits.view(np.float32)
+    for i in range(x.size):
+        rest = e[i]
+        p = _f32(9.6181291076284772e-3)
+        p = p * rest + _f32(5.5504108664821580e-2)
+        p = p * rest + _f32(2.4022650695910072e-1)
+        p = p * rest + _f32(6.9314718055994531e-1)
+        e[i] = (p * rest + _f32(1)) * power[i]
+
+
+@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
+def _split(x: Floats, rest: Floats, bits: NDArray[np.int32]) -> None:
+    """x = (whole + rest)·ln 2 with |rest| ≤ ½; `bits` are those of the float 2^whole."""
+    for i in range(x.size):
+        z = min(max(x[i], _f32(-80)), _f32(20)) * _f32(1.4426950408889634)
+        whole = np.int32(z + _f32(200.5)) - np.int32(200)
+        rest[i] = z - _f32(whole)
+        bits[i] = (whole + np.int32(127)) << np.int32(23)
 
 
 # Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.

@@ -10,12 +10,14 @@ from itertools import pairwise
 
 import torch
 
-_FEWEST_ROWS = 32  # for a thread of its own; to wake one up costs as much as a few rows
 
+def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) -> None:
+    """Call `work(start, stop)` for ranges that make up 0 … count, on as many threads as torch may use.
 
-def in_parallel(work: Callable[[int, int], None], count: int) -> None:
-    """Call `work(start, stop)` for ranges that make up 0 … count, on as many threads as torch may use."""
-    shares = min(torch.get_num_threads(), count // _FEWEST_ROWS)
+    A range has at least `fewest` rows: to wake a thread up takes as long as some. Where there are not enough for two,
+    the caller does them, and torch may split each operation over its own threads, which are quicker to wake.
+    """
+    shares = min(torch.get_num_threads(), count // fewest)
     if shares < 2:
         work(0, count)
         return

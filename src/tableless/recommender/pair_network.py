@@ -54,7 +54,7 @@ def score_everything(users: Tensor, items: Tensor, layers: Layers) -> Tensor:
                         values = torch.addmm(bias, values.relu_(), weight.mT, out=buffer[: len(part)])
                     scores[row, first : first + _CHUNK] = values[:, 0]
 
-    in_parallel(score, len(users))
+    in_parallel(score, len(users), fewest=32)
     return scores
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..embedding.activations import ACTIVATIONS
@@ -21,6 +24,16 @@ class FoldedLayer:
 
     weight: Tensor  # [inputs, outputs]
     bias: Tensor  # [outputs]
+
+    @property
+    def width(self) -> int:
+        """Outputs."""
+        return len(self.bias)
+
+    @cached_property
+    def bias_array(self) -> NDArray[np.float32]:
+        """The bias for compiled loops."""
+        return self.bias.numpy()
 
 
 @dataclass(frozen=True)

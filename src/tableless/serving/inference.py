@@ -109,10 +109,8 @@ class FastEmbedding(nn.Module):
     def _vectors(self, ids: Tensor) -> Tensor:
         if self._network is None:
             return self.scheme(ids)
-        distinct, inverse = torch.unique(ids, return_inverse=True)
-        if len(distinct) == len(ids):  # nothing is gained by putting them in order
-            return self._distinct_vectors(ids)
-        return self._distinct_vectors(distinct)[inverse]
+        distinct, inverse = _distinct(ids)
+        return self._distinct_vectors(ids) if inverse is None else self._distinct_vectors(distinct)[inverse]
 
     @torch.inference_mode()
     def _distinct_vectors(self, ids: Tensor) -> Tensor:
@@ -123,6 +121,17 @@ class FastEmbedding(nn.Module):
         rows, is_frequent = self.scheme.head(ids)
         rest = (~is_frequent).nonzero().squeeze(-1)
         return rows.index_copy_(0, rest, self._network(ids[rest]))
+
+
+def _distinct(ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The ids without repetition, and where to find each of those given; None if none is repeated."""
+    if not NUMBA_IS_INSTALLED:
+        return torch.unique(ids, return_inverse=True)
+    from . import kernels
+
+    firsts, inverse = torch.empty_like(ids), torch.empty_like(ids)
+    count = kernels.distinct(ids.numpy(), firsts.numpy(), inverse.numpy())
+    return (ids, None) if count == len(ids) else (ids[firsts[:count]], inverse)
 
 
 def _any_ids() -> Tensor:

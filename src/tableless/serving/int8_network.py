@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embedding.activations import ACTIVATIONS
 from ..embedding.deep_hash import DeepHashEmbedding
 from .folding import FoldedNetwork
-from .network import FloatNetwork, uniform_hashes
-from .quantization import Int8Layer
+from .network import FloatNetwork, Rows
+from .quantization import Constants, Int8Layer
 
 _FEWEST_HASHES = 128  # below, the first layer is little of the work, and its rounding would harm all that follow
 
@@ -24,7 +26,7 @@ class Int8Network(FloatNetwork):
 
     def __init__(self, scheme: DeepHashEmbedding, sample_ids: Tensor) -> None:
         super().__init__(scheme)
-        self.bytes_from_hashes = uniform_hashes(scheme) if scheme.encoder.code_dim >= _FEWEST_HASHES else None
+        self.bytes_from_hashes = self.hashes if scheme.encoder.code_dim >= _FEWEST_HASHES else None
         with torch.inference_mode():
             codes = scheme.encoder(sample_ids)
             self.layers = [self._quantize(network, codes) for network in self.experts]
@@ -49,31 +51,34 @@ class Int8Network(FloatNetwork):
     def _through_simple_layers(self, ids: Tensor, network: FoldedNetwork, layers: list[Int8Layer | None]) -> Tensor:
         from . import kernels
 
-        row_scale = self.buffer("scale", 0, 1)[: len(ids), 0]
+        count = len(ids)
+        row_scale = self.buffer("scale", 0, count, 1).array[:, 0]
         inputs = self._codes_as_bytes(ids, row_scale) if layers[0] is not None else torch.empty(0)
         for number, layer in enumerate(layers):
             if layer is None:
-                sums, scale, carry, bias = self._first_products(ids, network)
+                row_scale.fill(1)
+                sums, constants = self._first_products(ids, network)
             else:
-                sums, scale, carry, bias = torch._int_mm(inputs, layer.weight), layer.scale, layer.carry, layer.bias
-            arrays = (sums.numpy(), row_scale.numpy(), scale.numpy(), carry.numpy(), bias.numpy())
+                sums = self.buffer("sums", 0, count, len(layer.bias), torch.int32)
+                torch._int_mm(inputs, layer.weight, out=sums.tensor)
+                constants = layer.constants
             following = layers[number + 1] if number + 1 < len(layers) else None
             if following is None:
-                after = self.buffer("hidden", number, sums.shape[1])[: len(ids)]
-                kernels.mish_of_sums(*arrays, after.numpy())
-                return after
-            inputs = self.buffer("bytes", number + 1, sums.shape[1], torch.int8)[: len(ids)]
+                after = self.buffer("hidden", 1, count, sums.array.shape[1])
+                kernels.mish_of_sums(sums.array, row_scale, *constants, after.array)
+                return after.tensor
+            inputs, array = self.buffer("bytes", 0, count, sums.array.shape[1], torch.int8)
             kernels.mish_of_sums_as_bytes(
-                *arrays, following.floor, following.inverse_channel.numpy(), inputs.numpy(), row_scale.numpy()
+                sums.array, row_scale, *constants, following.floor, following.inverse_channel_array, array, row_scale
             )
         raise AssertionError("there is a last layer")
 
-    def _first_products(self, ids: Tensor, network: FoldedNetwork) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """In float32, in the form that products of bytes have: sums, scale, carry, bias."""
+    def _first_products(self, ids: Tensor, network: FoldedNetwork) -> tuple[Rows, Constants]:
+        """In float32, in the form that products of bytes have."""
         layer = network.hidden[0]
-        sums = torch.mm(self.encode(ids), layer.weight, out=self.buffer("hidden", 0, len(layer.bias))[: len(ids)])
-        self.buffer("scale", 0, 1)[: len(ids)] = 1
-        return sums, torch.ones_like(layer.bias), torch.zeros_like(layer.bias), layer.bias
+        sums = self.buffer("hidden", 0, len(ids), layer.width)
+        torch.mm(self.encode(ids), layer.weight, out=sums.tensor)
+        return sums, (np.ones_like(layer.bias_array), np.zeros_like(layer.bias_array), layer.bias_array)
 
     def _through_any_layers(self, ids: Tensor, network: FoldedNetwork, layers: list[Int8Layer | None]) -> Tensor:
         rows = self.encode(ids)
@@ -90,12 +95,12 @@ class Int8Network(FloatNetwork):
             rows = torch.cat(before, dim=-1) if self.scheme.architecture == "densenet" else before[-1]
         return rows
 
-    def _codes_as_bytes(self, ids: Tensor, row_scale: Tensor) -> Tensor:
+    def _codes_as_bytes(self, ids: Tensor, row_scale: NDArray[np.float32]) -> Tensor:
         from ..embedding import kernels
 
         hashes = self.bytes_from_hashes
         assert hashes is not None
-        codes = self.buffer("bytes", 0, hashes.num_hashes, torch.int8)[: len(ids)]
-        kernels.uniform_codes_as_bytes(ids.numpy(), hashes.coefficients.numpy(), hashes.num_buckets, codes.numpy())
-        row_scale.fill_(1 / 127)
-        return codes
+        codes = self.buffer("bytes", 0, len(ids), hashes.num_hashes, torch.int8)
+        kernels.uniform_codes_as_bytes(ids.numpy(), self._coefficients, hashes.num_buckets, codes.array)
+        row_scale.fill(1 / 127)
+        return codes.tensor

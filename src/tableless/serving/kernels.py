@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..embedding.compiling import compiled
-from ..embedding.kernels import exponential
+from ..embedding.kernels import exponential, rough_exponential
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -36,13 +36,13 @@ def add_bias_and_mish(rows: Floats, bias: Floats) -> None:
 
 
 @compiled(fastmath={"nnan", "ninf", "nsz"})
-def mish_of_sums(sums: Sums, row_scale: Floats, scale: Floats, carry: Floats, bias: Floats, out: Floats) -> None:
-    """out [n, width] ← mish(row_scale · scale · (sums + carry) + bias)."""
+def mish_of_sums(sums: Sums, row_scale: Floats, scale: Floats, shift: Floats, bias: Floats, out: Floats) -> None:
+    """out [n, width] ← mish(row_scale · (scale · sums + shift) + bias)."""
     bits = np.empty(sums.shape[1], np.int32)
     e = np.empty(sums.shape[1], np.float32)
     for row in range(sums.shape[0]):
         xs = out[row]
-        _mish_of_row(sums[row], row_scale[row], scale, carry, bias, xs, e, bits)
+        _mish_of_row(sums[row], row_scale[row], scale, shift, bias, xs, e, bits)
 
 
 @compiled(fastmath={"nnan", "ninf", "nsz"})
@@ -50,7 +50,7 @@ def mish_of_sums_as_bytes(
     sums: Sums,
     row_scale: Floats,
     scale: Floats,
-    carry: Floats,
+    shift: Floats,
     bias: Floats,
     floor: float,
     inverse_channel: Floats,
@@ -65,7 +65,7 @@ def mish_of_sums_as_bytes(
     least = _f32(floor)
     for row in range(sums.shape[0]):
         ys = out[row]
-        _mish_of_row(sums[row], row_scale[row], scale, carry, bias, xs, e, bits)
+        _mish_of_row(sums[row], row_scale[row], scale, shift, bias, xs, e, bits)
         for i in range(xs.size):
             xs[i] = max((xs[i] - least) * inverse_channel[i], _f32(1e-10))
         largest = np.int32(0)
@@ -80,14 +80,12 @@ def mish_of_sums_as_bytes(
 
 
 @compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
-def _mish_of_row(sums: Any, row_scale: Any, scale: Any, carry: Any, bias: Any, xs: Any, e: Any, bits: Any) -> None:
+def _mish_of_row(sums: Any, row_scale: Any, scale: Any, shift: Any, bias: Any, xs: Any, e: Any, bits: Any) -> None:
     for i in range(xs.size):
-        xs[i] = _f32(sums[i]) + carry[i]
+        xs[i] = _f32(sums[i]) * scale[i]
     for i in range(xs.size):
-        xs[i] = xs[i] * scale[i]
-    for i in range(xs.size):
-        xs[i] = xs[i] * row_scale + bias[i]
-    exponential(xs, e, bits)
+        xs[i] = (xs[i] + shift[i]) * row_scale + bias[i]
+    rough_exponential(xs, e, bits)
     for i in range(xs.size):
         n = e[i] * (e[i] + _f32(2))
         xs[i] = xs[i] * n / (n + _f32(2))
@@ -110,6 +108,26 @@ def build_index(ids: Int64s, keys: Int64s, places: Int32s) -> None:
             slot = (slot + 1) & mask
         keys[slot] = ids[place]
         places[slot] = place
+
+
+@compiled()
+def distinct(ids: Int64s, firsts: Int64s, numbers: Int64s) -> int:
+    """Each id's number in the order of first appearance, and where each number first appears. Returns how many."""
+    size = 2
+    while size < 2 * ids.size:
+        size *= 2
+    places = np.full(size, EMPTY, np.int32)
+    count = 0
+    for i in range(ids.size):
+        slot = slot_of(ids[i], size - 1)
+        while places[slot] != EMPTY and ids[firsts[places[slot]]] != ids[i]:
+            slot = (slot + 1) & (size - 1)
+        if places[slot] == EMPTY:
+            places[slot] = count
+            firsts[count] = i
+            count += 1
+        numbers[i] = places[slot]
+    return count
 
 
 @compiled()

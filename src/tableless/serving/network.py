@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..embedding.activations import ACTIVATIONS
@@ -17,6 +20,15 @@ from .folding import FoldedLayer, fold
 
 CHUNK = 256
 """Rows whose activations stay in the second-level cache through all layers."""
+
+_SHARE = CHUNK // 2  # rows from which a thread of their own is faster than torch's threads in each product
+
+
+class Rows(NamedTuple):
+    """Memory to work in, for torch and for compiled loops."""
+
+    tensor: Tensor
+    array: NDArray[Any]
 
 
 class ServingNetwork(ABC):
@@ -30,7 +42,7 @@ class ServingNetwork(ABC):
         """Int64 [n] -> float32 [n, embedding_dim]."""
         out = torch.empty(len(ids), self.scheme.embedding_dim)
         if self.scheme.router is None:
-            in_parallel(lambda start, stop: self._fill(out[start:stop], ids[start:stop], 0), len(ids))
+            in_parallel(lambda start, stop: self._fill(out[start:stop], ids[start:stop], 0), len(ids), fewest=_SHARE)
             return out
         experts = self.scheme.router(ids)[:, 0]
         order = experts.argsort(stable=True)
@@ -44,7 +56,7 @@ class ServingNetwork(ABC):
                 if first < last:
                     self._fill(sorted_out[first:last], sorted_ids[first:last], expert)
 
-        in_parallel(fill, len(ids))
+        in_parallel(fill, len(ids), fewest=_SHARE)
         return out.index_copy_(0, order, sorted_out)
 
     def _fill(self, out: Tensor, ids: Tensor, expert: int) -> None:
@@ -56,12 +68,20 @@ class ServingNetwork(ABC):
     def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
         """Write the vectors of at most CHUNK ids that belong to one expert."""
 
-    def buffer(self, name: str, number: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """[CHUNK, width] to work in: the same one for this thread every time, so that it is in the cache already."""
-        kept: dict[tuple[str, int], Tensor] = self._buffers.__dict__.setdefault("kept", {})
-        if (name, number) not in kept:
-            kept[name, number] = torch.empty(CHUNK, width, dtype=dtype)
-        return kept[name, number]
+    def buffer(self, name: str, number: int, rows: int, width: int, dtype: torch.dtype = torch.float32) -> Rows:
+        """[rows ≤ CHUNK, width] to work in: for this thread the same memory every time, which is in the cache already.
+
+        Views of it are kept as well: for small batches, to make them takes as long as the arithmetic.
+        """
+        views: dict[tuple[str, int, int, int], Rows] = self._buffers.__dict__.setdefault("views", {})
+        key = name, number, width, rows
+        if key not in views:
+            if rows == CHUNK:
+                whole = torch.empty(CHUNK, width, dtype=dtype)
+            else:
+                whole = self.buffer(name, number, CHUNK, width, dtype).tensor[:rows]
+            views[key] = Rows(whole, whole.numpy())
+        return views[key]
 
 
 class FloatNetwork(ServingNetwork):
@@ -70,6 +90,8 @@ class FloatNetwork(ServingNetwork):
     def __init__(self, scheme: DeepHashEmbedding) -> None:
         super().__init__(scheme)
         self.experts = fold(scheme.decoder)
+        self.hashes = uniform_hashes(scheme)
+        self._coefficients = self.hashes.coefficients.numpy() if self.hashes else np.empty((0, 0), np.int64)
 
     def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
         """As the scheme does, into buffers that are used again."""
@@ -77,32 +99,34 @@ class FloatNetwork(ServingNetwork):
         rows = self.encode(ids)
         before: list[Tensor] = []
         for number, layer in enumerate(network.hidden):
-            after = self.buffer("hidden", number, layer.weight.shape[1])[: len(ids)]
-            self._activate(torch.mm(rows, layer.weight, out=after), layer)
+            # Two in turn stay in the cache better than one for each layer; DenseNet needs them all to the end.
+            place = number if architecture == "densenet" else number % 2
+            after = self.buffer("hidden", place, len(ids), layer.width)
+            torch.mm(rows, layer.weight, out=after.tensor)
+            self._activate(after, layer)
             if architecture == "residual" and before:
-                after.add_(rows)
-            before.append(after)
-            rows = torch.cat(before, dim=-1) if architecture == "densenet" else after
+                after.tensor.add_(rows)
+            before.append(after.tensor)
+            rows = torch.cat(before, dim=-1) if architecture == "densenet" else after.tensor
         torch.addmm(network.output.bias, rows, network.output.weight, out=out)
 
     def encode(self, ids: Tensor) -> Tensor:
         """The codes of at most CHUNK ids, [n, code_dim]."""
-        hashes = uniform_hashes(self.scheme)
-        if hashes is None:
+        if self.hashes is None:
             return self.scheme.encoder(ids)
         from ..embedding import kernels
 
-        codes = self.buffer("codes", 0, hashes.num_hashes)[: len(ids)]
-        kernels.uniform_codes(ids.numpy(), hashes.coefficients.numpy(), hashes.num_buckets, codes.numpy())
-        return codes
+        codes = self.buffer("codes", 0, len(ids), self.hashes.num_hashes)
+        kernels.uniform_codes(ids.numpy(), self._coefficients, self.hashes.num_buckets, codes.array)
+        return codes.tensor
 
-    def _activate(self, rows: Tensor, layer: FoldedLayer) -> None:
+    def _activate(self, rows: Rows, layer: FoldedLayer) -> None:
         if self.scheme.activation == "mish" and NUMBA_IS_INSTALLED:
             from . import kernels
 
-            kernels.add_bias_and_mish(rows.numpy(), layer.bias.numpy())
+            kernels.add_bias_and_mish(rows.array, layer.bias_array)
         else:
-            rows.copy_(ACTIVATIONS[self.scheme.activation](rows.add_(layer.bias)))
+            rows.tensor.copy_(ACTIVATIONS[self.scheme.activation](rows.tensor.add_(layer.bias)))
 
 
 def uniform_hashes(scheme: DeepHashEmbedding) -> HashFamily | None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .folding import FoldedLayer
+
+Floats = NDArray[np.float32]
+Constants = tuple[Floats, Floats, Floats]
 
 _DAMPING = 1e-3  # of the mean input, added to each: keeps the inverse finite where an input never varies
 
@@ -48,6 +54,16 @@ class Int8Layer:
         integers, scale = round_weights(layer.weight, sample)
         nothing = torch.zeros_like(scale)
         return cls(integers, scale, nothing, layer.bias, 0.0, torch.ones(len(layer.weight)))
+
+    @cached_property
+    def constants(self) -> Constants:
+        """For compiled loops: what sums are multiplied by, what is added before a row's scale, and what after it."""
+        return self.scale.numpy(), (self.scale * self.carry).numpy(), self.bias.numpy()
+
+    @cached_property
+    def inverse_channel_array(self) -> Floats:
+        """The same for the inputs' scales."""
+        return self.inverse_channel.numpy()
 
     def quantize(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Float32 [n, inputs] -> int8 [n, inputs] and the scale of each row, [n]."""
