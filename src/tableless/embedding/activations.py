@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +13,10 @@ from .hashing import uses_kernels
 
 
 def mish(x: Tensor) -> Tensor:
-    """x·tanh(ln(1 + eˣ)): compiled on the CPU, torch's elsewhere."""
-    if not uses_kernels(x) or x.dtype != torch.float32:
+    """x·tanh(ln(1 + eˣ)): a compiled loop on the CPU, torch's elsewhere and where torch compiles."""
+    if not uses_kernels(x) or torch.compiler.is_compiling() or x.dtype != torch.float32:
         return F.mish(x)
-    out, _ = _mish(x, torch.is_grad_enabled() and x.requires_grad)
-    return out
+    return _Mish.apply(x)  # type: ignore[no-untyped-call]
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -28,32 +28,26 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@torch.library.custom_op("tableless::mish", mutates_args=(), device_types="cpu")
-def _mish(x: Tensor, with_slope: bool) -> tuple[Tensor, Tensor]:
-    """The value and, if asked for, the derivative, which is all that the backward pass needs."""
-    from . import kernels
+class _Mish(torch.autograd.Function):
+    """Not an operator of `torch.library`, which would take as long to call as a small layer to compute."""
 
-    x = x.contiguous()
-    out, slope = torch.empty_like(x), torch.empty_like(x) if with_slope else x.new_empty(0)
-    kernels.mish(x.view(-1).numpy(), out.view(-1).numpy(), slope.view(-1).numpy())
-    return out, slope
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Keeps the derivative, which is all that the backward pass needs."""
+        from . import kernels
 
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        if ctx.needs_input_grad[0]:
+            slope = torch.empty_like(x)
+            kernels.mish_and_slope(x.view(-1).numpy(), out.view(-1).numpy(), slope.view(-1).numpy())
+            ctx.save_for_backward(slope)
+        else:
+            kernels.mish(x.view(-1).numpy(), out.view(-1).numpy())
+        return out
 
-@_mish.register_fake
-def _(x: Tensor, with_slope: bool) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), torch.empty_like(x) if with_slope else x.new_empty(0)
-
-
-def _remember(
-    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, bool], output: tuple[Tensor, Tensor]
-) -> None:
-    ctx.save_for_backward(output[1])
-    ctx.set_materialize_grads(False)  # nobody takes a gradient of the slope; zeros for it would cost a pass
-
-
-def _backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
-    (slope,) = ctx.saved_tensors  # type: ignore[attr-defined]
-    return gradient * slope, None
-
-
-_mish.register_autograd(_backward, setup_context=_remember)
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """The gradient times the slope."""
+        (slope,) = ctx.saved_tensors
+        return gradients[0] * slope

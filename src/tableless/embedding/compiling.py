@@ -16,6 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 if NUMBA_IS_INSTALLED:
     import llvmlite.binding as llvm
     import numba
+    import numba.extending
 
     # LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of our loops, and numba can only be
     # told otherwise for the whole process, before it compiles anything. What the user has set stays.
@@ -47,3 +48,24 @@ def _refused(function: Callable[..., Any]) -> Callable[..., NoReturn]:
         raise ImportError(f"{function.__name__} is a compiled loop, as training and evaluation need: pip install numba")
 
     return refuse
+
+
+def _float_of_bits(typing_context: Any, bits: Any) -> Any:
+    return numba.float32(numba.int32), _reinterpreted
+
+
+def _bits_of_float(typing_context: Any, number: Any) -> Any:
+    return numba.int32(numba.float32), _reinterpreted
+
+
+def _reinterpreted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+
+_in_loops: Any = numba.extending.intrinsic if NUMBA_IS_INSTALLED else _refused
+
+float_of_bits = _in_loops(_float_of_bits)
+"""Within a loop: the float32 that has the bits of an int32. By way of an array and its view it would go to memory."""
+
+bits_of_float = _in_loops(_bits_of_float)
+"""Within a loop: the bits of a float32 as an int32."""

@@ -116,7 +116,8 @@ class HiddenLayer(nn.Module):
         rows = self.linear(rows)
         if not isinstance(self.norm, BatchNorm):
             return ACTIVATIONS[self.activation](rows)
-        if self.activation == "mish" and groups is None and self.norm.uses_batch(rows) and uses_kernels(rows):
+        has_kernel = uses_kernels(rows) and not torch.compiler.is_compiling()
+        if has_kernel and self.activation == "mish" and groups is None and self.norm.uses_batch(rows):
             return self.norm.forward_and_mish(rows)
         return ACTIVATIONS[self.activation](self.norm(rows, groups))
 

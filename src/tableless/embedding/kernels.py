@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiling import compiled
+from .compiling import compiled, float_of_bits
 
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
@@ -95,93 +95,106 @@ def _columns(coefficients: Int64s) -> tuple[UInt32s, UInt32s, UInt32s, NDArray[n
     return high, low, offset, columns[3].astype(np.int32)
 
 
-_BLOCK = 512  # numbers that stay in the first-level cache through all passes of an activation
 _f32 = np.float32
-
-
+_LOG2_E = _f32(1.4426950408889634)
+_BLOCK = 32  # rows summed up in float32, before they are added to a float64
 # Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
-@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
-def exponential(x: Floats, e: Floats, bits: NDArray[np.int32]) -> None:
-    """Fill `e` with eˣ, good to some units in the last place, of x clamped to [-80, 20]; `bits` is room to work in."""
-    _split(x, e, bits)
-    power = bits.view(np.float32)
-    for i in range(x.size):  # 2^rest by its Taylor series, good to 1e-7 for |rest| ≤ ½
-        rest = e[i]
-        p = _f32(1.5403530393381609e-4)
-        p = p * rest + _f32(1.3333558146428443e-3)
-        p = p * rest + _f32(9.6181291076284772e-3)
-        p = p * rest + _f32(5.5504108664821580e-2)
-        p = p * rest + _f32(2.4022650695910072e-1)
-        p = p * rest + _f32(6.9314718055994531e-1)
-        e[i] = (p * rest + _f32(1)) * power[i]
+_FAST = {"nnan", "ninf", "nsz"}
 
 
-@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
-def rough_exponential(x: Floats, e: Floats, bits: NDArray[np.int32]) -> None:
+@compiled(inline="always", fastmath=_FAST)
+def exponential(x: np.float32) -> np.float32:
+    """eˣ, good to some units in the last place, of x clamped to [-80, 20]."""
+    whole, rest = _split(x)
+    p = _f32(1.5403530393381609e-4)  # 2^rest by its Taylor series, good to 1e-7
+    p = p * rest + _f32(1.3333558146428443e-3)
+    p = p * rest + _f32(9.6181291076284772e-3)
+    p = p * rest + _f32(5.5504108664821580e-2)
+    p = p * rest + _f32(2.4022650695910072e-1)
+    p = p * rest + _f32(6.9314718055994531e-1)
+    return (p * rest + _f32(1)) * _power_of_two(whole)
+
+
+@compiled(inline="always", fastmath=_FAST)
+def rough_exponential(x: np.float32) -> np.float32:
     """The same, good to 4e-5, which is enough for what is rounded to a byte: the series ends two terms earlier."""
-    _split(x, e, bits)
-    power = bits.view(np.float32)
-    for i in range(x.size):
-        rest = e[i]
-        p = _f32(9.6181291076284772e-3)
-        p = p * rest + _f32(5.5504108664821580e-2)
-        p = p * rest + _f32(2.4022650695910072e-1)
-        p = p * rest + _f32(6.9314718055994531e-1)
-        e[i] = (p * rest + _f32(1)) * power[i]
+    whole, rest = _split(x)
+    p = _f32(9.6181291076284772e-3)
+    p = p * rest + _f32(5.5504108664821580e-2)
+    p = p * rest + _f32(2.4022650695910072e-1)
+    p = p * rest + _f32(6.9314718055994531e-1)
+    return (p * rest + _f32(1)) * _power_of_two(whole)
 
 
-@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
-def _split(x: Floats, rest: Floats, bits: NDArray[np.int32]) -> None:
-    """x = (whole + rest)·ln 2 with |rest| ≤ ½; `bits` are those of the float 2^whole."""
-    for i in range(x.size):
-        z = min(max(x[i], _f32(-80)), _f32(20)) * _f32(1.4426950408889634)
-        whole = np.int32(z + _f32(200.5)) - np.int32(200)
-        rest[i] = z - _f32(whole)
-        bits[i] = (whole + np.int32(127)) << np.int32(23)
+@compiled(inline="always", fastmath=_FAST)
+def _split(x: np.float32) -> tuple[np.int32, np.float32]:
+    """x = (whole + rest)·ln 2 with |rest| ≤ ½."""
+    z = min(max(x, _f32(-80)), _f32(20)) * _LOG2_E
+    whole = np.int32(z + _f32(200.5)) - np.int32(200)
+    return whole, z - _f32(whole)
 
 
-# Each pass touches three arrays at most: with more, LLVM gives up proving that they do not overlap, and vectorising.
-@compiled(fastmath={"nnan", "ninf", "nsz"})
-def mish(x: Floats, out: Floats, slope: Floats) -> None:
-    """Fill `out` with x·tanh(ln(1 + eˣ)) and, unless it is empty, `slope` with the derivative, both from one eˣ.
+@compiled(inline="always")
+def _power_of_two(exponent: np.int32) -> np.float32:
+    return float_of_bits(np.int32((exponent + np.int32(127)) << np.int32(23)))
 
-    With n = eˣ(eˣ + 2): out = x·n/(n + 2), slope = n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 both are x and 1.
+
+@compiled(inline="always", fastmath=_FAST)
+def _mish_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
+    """x·tanh(ln(1 + eˣ)) and its derivative, from one eˣ.
+
+    With n = eˣ(eˣ + 2): x·n/(n + 2) and n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 both are x and 1.
     """
-    bits = np.empty(_BLOCK, np.int32)
-    e = np.empty(_BLOCK, np.float32)
-    for start in range(0, x.size, _BLOCK):
-        xs, ys, slopes = x[start : start + _BLOCK], out[start : start + _BLOCK], slope[start : start + _BLOCK]
-        exponential(xs, e, bits)
-        for i in range(xs.size):
-            n = e[i] * (e[i] + _f32(2))
-            ys[i] = xs[i] * n / (n + _f32(2))
-        for i in range(slopes.size):
-            n = e[i] * (e[i] + _f32(2))
-            r = _f32(1) / (n + _f32(2))
-            slopes[i] = n * r + xs[i] * _f32(4) * e[i] * (e[i] + _f32(1)) * r * r
+    e = exponential(x)
+    n = e * (e + _f32(2))
+    r = _f32(1) / (n + _f32(2))
+    return x * n * r, n * r + x * _f32(4) * e * (e + _f32(1)) * r * r
+
+
+@compiled(fastmath=_FAST)
+def mish(x: Floats, out: Floats) -> None:
+    """Fill `out` with x·tanh(ln(1 + eˣ))."""
+    for i in range(x.size):
+        out[i], _ = _mish_and_slope(x[i])
+
+
+@compiled(fastmath=_FAST)
+def mish_and_slope(x: Floats, out: Floats, slope: Floats) -> None:
+    """The same, and its derivative."""
+    for i in range(x.size):
+        out[i], slope[i] = _mish_and_slope(x[i])
 
 
 @compiled()
 def moments(x: Floats, mean: Floats, variance: Floats) -> None:
-    """Fill in the mean and the (biased) variance of each column of x [n, width]; sums are kept in float64."""
-    sums = np.zeros(x.shape[1])
-    for row in range(x.shape[0]):
-        xs = x[row]
-        for i in range(xs.size):
-            sums[i] += np.float64(xs[i])
-    for i in range(sums.size):
-        mean[i] = sums[i] / x.shape[0]
-    sums[:] = 0.0
-    for row in range(x.shape[0]):
-        xs = x[row]
-        for i in range(xs.size):
-            difference = xs[i] - mean[i]
-            sums[i] += np.float64(difference * difference)
-    for i in range(sums.size):
-        variance[i] = sums[i] / x.shape[0]
+    """Fill in the mean and the (biased) variance of each column of x [n, width], in one pass.
+
+    Differences from the first row are summed up: a variance from squares of the numbers themselves would be lost where
+    the mean is large.
+    """
+    rows, width = x.shape
+    origin = x[0].copy()
+    part, part_squares = np.empty(width, np.float32), np.empty(width, np.float32)
+    sums, squares = np.zeros(width), np.zeros(width)
+    for start in range(0, rows, _BLOCK):
+        part[:], part_squares[:] = 0, 0
+        for row in range(start, min(start + _BLOCK, rows)):
+            xs = x[row]
+            for i in range(width):
+                part[i] += xs[i] - origin[i]
+            for i in range(width):
+                part_squares[i] += (xs[i] - origin[i]) * (xs[i] - origin[i])
+        for i in range(width):
+            sums[i] += part[i]
+        for i in range(width):
+            squares[i] += part_squares[i]
+    for i in range(width):
+        difference = sums[i] / rows
+        mean[i] = origin[i] + difference
+        variance[i] = max(squares[i] / rows - difference * difference, 0.0)
 
 
-@compiled(fastmath={"nnan", "ninf", "nsz"})
+@compiled(fastmath=_FAST)
 def normalize_and_mish(
     x: Floats,
     mean: Floats,
@@ -192,75 +205,47 @@ def normalize_and_mish(
     out: Floats,
     slope: Floats,
 ) -> None:
-    """normal ← (x - mean) · inverse_std, out ← mish(normal · weight + bias), slope ← its derivative; row by row."""
-    together = _rows_together(x.shape[1])
-    means, inverse_stds = _repeated(mean, together), _repeated(inverse_std, together)
-    weights, biases = _repeated(weight, together), _repeated(bias, together)
-    bits = np.empty(means.size, np.int32)
-    e = np.empty(means.size, np.float32)
-    for row in range(0, x.shape[0], together):
-        xs, normals = x[row : row + together].reshape(-1), normal[row : row + together].reshape(-1)
-        ys, slopes = out[row : row + together].reshape(-1), slope[row : row + together].reshape(-1)
+    """normal ← (x - mean) · inverse_std, out ← mish(normal · weight + bias), slope ← its derivative."""
+    for row in range(x.shape[0]):
+        xs, normals, ys, slopes = x[row], normal[row], out[row], slope[row]
         for i in range(xs.size):
-            normals[i] = xs[i] - means[i]
+            normals[i] = (xs[i] - mean[i]) * inverse_std[i]
         for i in range(xs.size):
-            normals[i] *= inverse_stds[i]
+            ys[i] = normals[i] * weight[i] + bias[i]
         for i in range(xs.size):
-            ys[i] = normals[i] * weights[i]
-        for i in range(xs.size):
-            ys[i] += biases[i]
-        exponential(ys, e, bits)
-        for i in range(xs.size):
-            n = e[i] * (e[i] + _f32(2))
-            r = _f32(1) / (n + _f32(2))
-            slopes[i] = n * r + ys[i] * _f32(4) * e[i] * (e[i] + _f32(1)) * r * r
-        for i in range(xs.size):
-            n = e[i] * (e[i] + _f32(2))
-            ys[i] = ys[i] * n / (n + _f32(2))
+            ys[i], slopes[i] = _mish_and_slope(ys[i])
 
 
-@compiled(fastmath={"nnan", "ninf", "nsz"})
+@compiled(fastmath=_FAST)
 def normalize_and_mish_backward(
     gradient: Floats, normal: Floats, slope: Floats, scale: Floats, out: Floats, to_weight: Floats, to_bias: Floats
 ) -> None:
     """Fill in the gradients of x (`out`), weight and bias; `scale` is weight · inverse_std."""
-    along, sums = np.zeros(out.shape[1]), np.zeros(out.shape[1])
-    together = _rows_together(out.shape[1])
-    for row in range(0, out.shape[0], together):
-        ds, gs = out[row : row + together].reshape(-1), gradient[row : row + together].reshape(-1)
-        slopes = slope[row : row + together].reshape(-1)
-        for i in range(ds.size):
-            ds[i] = gs[i] * slopes[i]
-    for row in range(out.shape[0]):
+    rows, width = out.shape
+    part, part_along = np.empty(width, np.float32), np.empty(width, np.float32)
+    sums, along = np.zeros(width), np.zeros(width)
+    for start in range(0, rows, _BLOCK):
+        part[:], part_along[:] = 0, 0
+        for row in range(start, min(start + _BLOCK, rows)):
+            ds, gs, slopes, normals = out[row], gradient[row], slope[row], normal[row]
+            for i in range(width):
+                ds[i] = gs[i] * slopes[i]
+            for i in range(width):
+                part[i] += ds[i]
+            for i in range(width):
+                part_along[i] += ds[i] * normals[i]
+        for i in range(width):
+            sums[i] += part[i]
+        for i in range(width):
+            along[i] += part_along[i]
+    for i in range(width):
+        to_bias[i], to_weight[i] = sums[i], along[i]
+    mean, tilt = np.empty(width, np.float32), np.empty(width, np.float32)
+    for i in range(width):
+        mean[i], tilt[i] = sums[i] / rows * scale[i], along[i] / rows * scale[i]
+    for row in range(rows):
         ds, normals = out[row], normal[row]
-        for i in range(ds.size):
-            sums[i] += np.float64(ds[i])
-        for i in range(ds.size):
-            along[i] += np.float64(ds[i] * normals[i])
-    for i in range(sums.size):
-        to_bias[i] = sums[i]
-        to_weight[i] = along[i]
-    means = _repeated((sums / out.shape[0]).astype(np.float32), together)
-    tilts, scales = _repeated((along / out.shape[0]).astype(np.float32), together), _repeated(scale, together)
-    for row in range(0, out.shape[0], together):
-        ds, normals = out[row : row + together].reshape(-1), normal[row : row + together].reshape(-1)
-        for i in range(ds.size):
-            ds[i] -= normals[i] * tilts[i]
-        for i in range(ds.size):
-            ds[i] -= means[i]
-        for i in range(ds.size):
-            ds[i] *= scales[i]
-
-
-@compiled()
-def _rows_together(width: int) -> int:
-    """Rows done in one go: as many as fit in the cache. The rest of a row that fills no vector is done one by one."""
-    return max(1, 1024 // width)
-
-
-@compiled()
-def _repeated(values: Floats, times: int) -> Floats:
-    result = np.empty(times * values.size, np.float32)
-    for time in range(times):
-        result[time * values.size : (time + 1) * values.size] = values
-    return result
+        for i in range(width):
+            ds[i] = ds[i] * scale[i] - mean[i]
+        for i in range(width):
+            ds[i] -= normals[i] * tilt[i]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ..embedding.compiling import compiled
+from ..embedding.compiling import bits_of_float, compiled, float_of_bits
 from ..embedding.kernels import exponential, rough_exponential
 
 Int64s = NDArray[np.int64]
@@ -17,35 +15,33 @@ Bytes = NDArray[np.int8]
 Sums = NDArray[np.int32] | NDArray[np.float32]
 _f32 = np.float32
 
+_FAST = {"nnan", "ninf", "nsz"}  # see embedding/kernels.py
+
 EMPTY = -1
 
 
-@compiled(fastmath={"nnan", "ninf", "nsz"})
+@compiled(fastmath=_FAST)
 def add_bias_and_mish(rows: Floats, bias: Floats) -> None:
-    """rows [n, width] ← mish(rows + bias), in place, one row at a time: it stays in the first-level cache."""
-    bits = np.empty(rows.shape[1], np.int32)
-    e = np.empty(rows.shape[1], np.float32)
+    """rows [n, width] ← mish(rows + bias), in place."""
     for row in range(rows.shape[0]):
         xs = rows[row]
         for i in range(xs.size):
-            xs[i] += bias[i]
-        exponential(xs, e, bits)
-        for i in range(xs.size):
-            n = e[i] * (e[i] + _f32(2))
-            xs[i] = xs[i] * n / (n + _f32(2))
+            x = xs[i] + bias[i]
+            e = exponential(x)
+            n = e * (e + _f32(2))
+            xs[i] = x * n / (n + _f32(2))
 
 
-@compiled(fastmath={"nnan", "ninf", "nsz"})
+@compiled(fastmath=_FAST)
 def mish_of_sums(sums: Sums, row_scale: Floats, scale: Floats, shift: Floats, bias: Floats, out: Floats) -> None:
     """out [n, width] ← mish(row_scale · (scale · sums + shift) + bias)."""
-    bits = np.empty(sums.shape[1], np.int32)
-    e = np.empty(sums.shape[1], np.float32)
     for row in range(sums.shape[0]):
-        xs = out[row]
-        _mish_of_row(sums[row], row_scale[row], scale, shift, bias, xs, e, bits)
+        inputs, outputs, factor = sums[row], out[row], row_scale[row]
+        for i in range(inputs.size):
+            outputs[i] = _rough_mish((_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i])
 
 
-@compiled(fastmath={"nnan", "ninf", "nsz"})
+@compiled(fastmath=_FAST)
 def mish_of_sums_as_bytes(
     sums: Sums,
     row_scale: Floats,
@@ -58,37 +54,28 @@ def mish_of_sums_as_bytes(
     out_row_scale: Floats,
 ) -> None:
     """The same as bytes, each row with the finest scale that holds it; `out_row_scale` may be `row_scale` itself."""
-    bits = np.empty(sums.shape[1], np.int32)
-    e = np.empty(sums.shape[1], np.float32)
     xs = np.empty(sums.shape[1], np.float32)
-    bits_of_xs = xs.view(np.int32)
     least = _f32(floor)
     for row in range(sums.shape[0]):
-        ys = out[row]
-        _mish_of_row(sums[row], row_scale[row], scale, shift, bias, xs, e, bits)
+        inputs, outputs, factor = sums[row], out[row], row_scale[row]
+        largest = np.int32(0)  # positive numbers are in the order of their bits, and a maximum of floats is slow
         for i in range(xs.size):
-            xs[i] = max((xs[i] - least) * inverse_channel[i], _f32(1e-10))
-        largest = np.int32(0)
-        for i in range(xs.size):  # positive numbers are in the order of their bits, and a maximum of floats is slow
-            largest = max(largest, bits_of_xs[i])
-        bits[0] = largest
-        most = bits.view(np.float32)[0]
+            x = _rough_mish((_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i])
+            x = max((x - least) * inverse_channel[i], _f32(1e-10))
+            xs[i] = x
+            largest = max(largest, bits_of_float(x))
+        most = float_of_bits(np.int32(largest))
         out_row_scale[row] = most / _f32(255)
         inverse = _f32(255) / most
         for i in range(xs.size):  # truncation after adding ½ rounds what is positive
-            ys[i] = np.int8(np.int32(xs[i] * inverse + _f32(0.5)) - np.int32(128))
+            outputs[i] = np.int8(np.int32(xs[i] * inverse + _f32(0.5)) - np.int32(128))
 
 
-@compiled(inline="always", fastmath={"nnan", "ninf", "nsz"})
-def _mish_of_row(sums: Any, row_scale: Any, scale: Any, shift: Any, bias: Any, xs: Any, e: Any, bits: Any) -> None:
-    for i in range(xs.size):
-        xs[i] = _f32(sums[i]) * scale[i]
-    for i in range(xs.size):
-        xs[i] = (xs[i] + shift[i]) * row_scale + bias[i]
-    rough_exponential(xs, e, bits)
-    for i in range(xs.size):
-        n = e[i] * (e[i] + _f32(2))
-        xs[i] = xs[i] * n / (n + _f32(2))
+@compiled(inline="always", fastmath=_FAST)
+def _rough_mish(x: np.float32) -> np.float32:
+    e = rough_exponential(x)
+    n = e * (e + _f32(2))
+    return x * n / (n + _f32(2))
 
 
 @compiled(inline="always")
