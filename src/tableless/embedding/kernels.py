@@ -195,30 +195,30 @@ def moments(x: Floats, mean: Floats, variance: Floats) -> None:
 
 
 @compiled(fastmath=_FAST)
-def normalize_and_mish(
-    x: Floats,
-    mean: Floats,
-    inverse_std: Floats,
-    weight: Floats,
-    bias: Floats,
-    normal: Floats,
-    out: Floats,
-    slope: Floats,
-) -> None:
-    """normal ← (x - mean) · inverse_std, out ← mish(normal · weight + bias), slope ← its derivative."""
-    for row in range(x.shape[0]):
-        xs, normals, ys, slopes = x[row], normal[row], out[row], slope[row]
+def mish_of_line(x: Floats, scale: Floats, shift: Floats, out: Floats, slope: Floats) -> None:
+    """out ← mish(x · scale + shift), slope ← the derivative of Mish there, for x [n, width]."""
+    together = _rows_together(x.shape[1])
+    scales, shifts = _repeated(scale, together), _repeated(shift, together)
+    for row in range(0, x.shape[0], together):
+        xs, ys = x[row : row + together].reshape(-1), out[row : row + together].reshape(-1)
+        slopes = slope[row : row + together].reshape(-1)
         for i in range(xs.size):
-            normals[i] = (xs[i] - mean[i]) * inverse_std[i]
-        for i in range(xs.size):
-            ys[i] = normals[i] * weight[i] + bias[i]
+            ys[i] = xs[i] * scales[i] + shifts[i]
         for i in range(xs.size):
             ys[i], slopes[i] = _mish_and_slope(ys[i])
 
 
 @compiled(fastmath=_FAST)
-def normalize_and_mish_backward(
-    gradient: Floats, normal: Floats, slope: Floats, scale: Floats, out: Floats, to_weight: Floats, to_bias: Floats
+def norm_and_mish_backward(
+    gradient: Floats,
+    slope: Floats,
+    x: Floats,
+    mean: Floats,
+    inverse_std: Floats,
+    scale: Floats,
+    out: Floats,
+    to_weight: Floats,
+    to_bias: Floats,
 ) -> None:
     """Fill in the gradients of x (`out`), weight and bias; `scale` is weight · inverse_std."""
     rows, width = out.shape
@@ -227,25 +227,39 @@ def normalize_and_mish_backward(
     for start in range(0, rows, _BLOCK):
         part[:], part_along[:] = 0, 0
         for row in range(start, min(start + _BLOCK, rows)):
-            ds, gs, slopes, normals = out[row], gradient[row], slope[row], normal[row]
+            ds, gs, slopes, xs = out[row], gradient[row], slope[row], x[row]
             for i in range(width):
                 ds[i] = gs[i] * slopes[i]
             for i in range(width):
                 part[i] += ds[i]
             for i in range(width):
-                part_along[i] += ds[i] * normals[i]
+                part_along[i] += ds[i] * (xs[i] - mean[i])
         for i in range(width):
             sums[i] += part[i]
         for i in range(width):
             along[i] += part_along[i]
+    tilt, shift = np.empty(width, np.float32), np.empty(width, np.float32)
     for i in range(width):
-        to_bias[i], to_weight[i] = sums[i], along[i]
-    mean, tilt = np.empty(width, np.float32), np.empty(width, np.float32)
-    for i in range(width):
-        mean[i], tilt[i] = sums[i] / rows * scale[i], along[i] / rows * scale[i]
-    for row in range(rows):
-        ds, normals = out[row], normal[row]
-        for i in range(width):
-            ds[i] = ds[i] * scale[i] - mean[i]
-        for i in range(width):
-            ds[i] -= normals[i] * tilt[i]
+        to_bias[i], to_weight[i] = sums[i], along[i] * inverse_std[i]
+        tilt[i] = -scale[i] * inverse_std[i] * inverse_std[i] * along[i] / rows
+        shift[i] = -scale[i] * sums[i] / rows - tilt[i] * mean[i]
+    together = _rows_together(width)
+    scales, tilts, shifts = _repeated(scale, together), _repeated(tilt, together), _repeated(shift, together)
+    for row in range(0, rows, together):
+        ds, xs = out[row : row + together].reshape(-1), x[row : row + together].reshape(-1)
+        for i in range(ds.size):
+            ds[i] = ds[i] * scales[i] + (xs[i] * tilts[i] + shifts[i])
+
+
+@compiled()
+def _rows_together(width: int) -> int:
+    """Rows done in one go: as many as stay in the cache. The end of each, too short for a vector, would be slow."""
+    return max(1, 1024 // width)
+
+
+@compiled()
+def _repeated(values: Floats, times: int) -> Floats:
+    result = np.empty(times * values.size, np.float32)
+    for time in range(times):
+        result[time * values.size : (time + 1) * values.size] = values
+    return result

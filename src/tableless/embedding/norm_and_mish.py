@@ -18,17 +18,18 @@ class _NormAndMish(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Keeps what the backward pass needs: the normalised x, the slope of Mish."""
+        """Keeps what the backward pass needs: x and the slope of Mish, and some numbers for each column."""
         from . import kernels
 
         x = x.contiguous()
-        out, normal, slope = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
+        out, slope = torch.empty_like(x), torch.empty_like(x)
         mean, variance = torch.empty_like(weight), torch.empty_like(weight)
         kernels.moments(x.numpy(), mean.numpy(), variance.numpy())
         inverse_std = torch.rsqrt(variance + eps)
-        arrays = (mean, inverse_std, weight, bias, normal, out, slope)
-        kernels.normalize_and_mish(x.numpy(), *(tensor.numpy() for tensor in arrays))
-        ctx.save_for_backward(normal, slope, weight * inverse_std)
+        scale = weight * inverse_std
+        arrays = (x, scale, bias - mean * scale, out, slope)
+        kernels.mish_of_line(*(tensor.numpy() for tensor in arrays))
+        ctx.save_for_backward(slope, x, mean, inverse_std, scale)
         ctx.mark_non_differentiable(mean, variance)
         ctx.set_materialize_grads(False)
         return out, mean, variance
@@ -38,9 +39,8 @@ class _NormAndMish(torch.autograd.Function):
         """By x, weight and bias."""
         from . import kernels
 
-        normal, slope, scale = ctx.saved_tensors
-        gradient = gradients[0].contiguous()
+        gradient, scale = gradients[0].contiguous(), ctx.saved_tensors[-1]
         to_x, to_weight, to_bias = torch.empty_like(gradient), torch.empty_like(scale), torch.empty_like(scale)
-        arrays = (gradient, normal, slope, scale, to_x, to_weight, to_bias)
-        kernels.normalize_and_mish_backward(*(tensor.numpy() for tensor in arrays))
+        arrays = (gradient, *ctx.saved_tensors, to_x, to_weight, to_bias)
+        kernels.norm_and_mish_backward(*(tensor.numpy() for tensor in arrays))
         return to_x, to_weight, to_bias, None
