@@ -62,3 +62,8 @@ def test_side_features_reach_the_network_with_their_rows():
     scheme = make(side_features=side)
     assert scheme.tail.side_features(torch.tensor([5])).tolist() == [[1, 1, 1, 1]]
     assert HeadAndTail(**scheme.config).config == scheme.config
+
+
+def test_frequencies_must_count_every_id():
+    with pytest.raises(ValueError, match="one count per id"):
+        HeadAndTail.from_budget("1/2", embedding_dim=8, vocab_size=1000, frequencies=FREQUENCIES[:500])

@@ -18,6 +18,7 @@ import tableless
 from tableless import DeepHashEmbedding, SideFeatures, load_scheme, save_scheme
 from tableless.embedding.tensor_files import load_tensors, save_tensors
 from tableless.recommender.interactions import Interactions
+from tableless.recommender.runs import recorded_data
 from tableless.serving import hub
 from tableless.serving.export_formats import write_file
 from tests.recommender.tiny import interactions_of
@@ -201,3 +202,9 @@ def test_side_features_that_do_not_go_with_their_ids_are_refused(ids, rows, tmp_
     save_tensors(weights | wrong, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"does not belong to the config.json beside it: side features of shape"):
         load_scheme(tmp_path)
+
+
+@pytest.mark.parametrize("data", [None, "movielens-1m", {}, {"data": 7}, {"data": "x.csv", "run": "harm"}])
+def test_a_run_that_does_not_say_which_data_it_knows_is_refused_with_a_sentence(data):
+    with pytest.raises(ValueError, match="data"):
+        recorded_data({"data": data})

@@ -114,3 +114,9 @@ def test_nothing_to_evaluate_on_is_said():
     split = split_leave_one_out(interactions_of([0, 1], num_items=3))
     with pytest.raises(ValueError, match="no held-out action"):
         evaluate(by_table([[0.0, 0.0, 0.0]]), split)
+
+
+def test_pairs_without_limit_are_all_pairs():
+    split = small_split()
+    scores = popularity_scores(split.train)
+    assert evaluate(scores, split, max_pairs=float("inf")) == evaluate(scores, split, max_pairs=1e15)

@@ -7,7 +7,7 @@ import torch
 
 from tableless import SCHEMES, DeepHashEmbedding, SideFeatures
 from tableless.embedding.decoders import Activation, Architecture, BatchNorm
-from tableless.serving import FastEmbedding
+from tableless.serving import FastEmbedding, inference
 
 IDS = torch.randint(-(2**63), 2**63 - 1, (700,), generator=torch.Generator().manual_seed(0))
 BATCHES = {
@@ -209,3 +209,11 @@ def test_int8_without_the_instructions_says_so_and_computes_in_fp32(monkeypatch)
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ValueError, match="fp32, int8"):
         FastEmbedding(trained(), precision="bf16")
+
+
+def test_hot_ids_without_numba_are_not_silently_off(monkeypatch):
+    monkeypatch.setattr(inference, "NUMBA_IS_INSTALLED", False)
+    with pytest.warns(UserWarning, match="hot ids need numba"):
+        fast = FastEmbedding(trained(), hot_ids=10)
+    assert fast.hot_ids is None
+    assert fast(IDS[:5]).shape == (5, fast.embedding_dim)

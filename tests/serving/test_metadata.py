@@ -42,3 +42,12 @@ def test_files_that_are_of_no_use_are_refused_by_name(tmp_path):
         read_titles(write(tmp_path / "films.csv", "item,title\nx,y\n"), kind="integer")
     with pytest.raises(DataError, match="does not exist"):
         read_titles(tmp_path / "nothing.csv", kind="string")
+
+
+def test_a_damaged_parquet_file_is_an_error_and_not_the_end_of_the_process(tmp_path):
+    path = tmp_path / "films.parquet"
+    pl.DataFrame(FILMS).write_parquet(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    with pytest.raises(ValueError, match=r"films\.parquet"):
+        read_titles(path, kind="string")

@@ -89,7 +89,7 @@ class HeadAndTail(EmbeddingScheme):
         network = {**_arguments(tail), **options}  # side features as they were given, with their rows
         scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, seed=seed)
         if frequencies is not None:
-            scheme.head.assign_most_frequent(frequencies)
+            scheme.head.assign_by(frequencies, vocab_size=vocab_size)
         return scheme
 
 

@@ -72,7 +72,7 @@ def evaluate(
         users, items = users[known], items[known]
     if not len(users):
         raise ValueError(f"there is no held-out action to evaluate on in {on}; is every user new or too short?")
-    affordable = max(1, int(max_pairs // num_items))
+    affordable = max(1, int(min(max_pairs / num_items, len(users))))
     if len(users) > affordable:
         chosen = np.sort(np.random.default_rng(seed).choice(len(users), affordable, replace=False))
         users, items = users[chosen], items[chosen]

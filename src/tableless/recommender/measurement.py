@@ -13,7 +13,7 @@ from ..embedding.ids import to_ids
 from .answers import TrainedRun
 from .evaluation import CUTOFF, given_negatives, model_scores
 from .interactions import Interactions
-from .runs import DataConfig, load_split, measure, popularity_and_best
+from .runs import load_split, measure, popularity_and_best, recorded_data
 from .splits import Split
 
 
@@ -21,7 +21,7 @@ def measure_run(
     run: TrainedRun, *, data: str | None = None, data_dir: Path | None = None, negatives: Path | None = None
 ) -> dict[str, Any]:
     """The results of a trained run on the data it was trained on, or on `data` split in the same way."""
-    recorded = DataConfig(**run.config["data"])
+    recorded = recorded_data(run.config)
     config = replace(recorded, data=data or recorded.data, data_dir=str(data_dir) if data_dir else recorded.data_dir)
     split = load_split(config)
     _require_same_rows(run, split.train)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..embedding.arguments import require_kinds
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
@@ -45,6 +46,16 @@ class DataConfig:
     core: int = 0
     split: Literal["leave-one-out", "global-time"] = "leave-one-out"
     split_seed: int = 0
+
+
+def recorded_data(config: Mapping[str, Any]) -> DataConfig:
+    """What the config of a run says about the data that it was trained on."""
+    data = config.get("data")
+    names = {each.name for each in fields(DataConfig)}
+    if not isinstance(data, dict) or not {"data"} <= data.keys() <= names:
+        raise ValueError("the run's config.json does not say which data it was trained on (`data`)")
+    require_kinds(DataConfig, data)
+    return DataConfig(**data)
 
 
 @dataclass(frozen=True)

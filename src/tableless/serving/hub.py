@@ -11,12 +11,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..embedding.storage import CONFIG
 from ..embedding.whole_files import write_text
 from ..recommender.answers import TrainedRun
+from ..recommender.runs import recorded_data
 from .model_card import model_card
 
 FILES = ("config.json", "model.safetensors", "items.parquet", "users.parquet", "results.json")
@@ -43,8 +45,8 @@ def find_run(run: str | os.PathLike[str], *, revision: str | None = None) -> Pat
 
 def save_pretrained(run: TrainedRun, facts: Mapping[str, Any], directory: Path) -> None:
     """Write what loading needs and a model card. Where on this machine the data was is left out."""
-    data = run.config["data"]
-    config = {**run.config, "data": {**data, "data": Path(data["data"]).name, "data_dir": None}}
+    data = recorded_data(run.config)
+    config = {**run.config, "data": asdict(replace(data, data=Path(data.data).name, data_dir=None))}
     directory.mkdir(parents=True, exist_ok=True)
     if directory.resolve() != run.directory.resolve():
         _copy_files(run.directory, directory)

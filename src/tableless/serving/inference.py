@@ -61,7 +61,10 @@ class FastEmbedding(nn.Module):
         self._fold()
         given = None if isinstance(hot_ids, int) else torch.unique(torch.as_tensor(hot_ids, dtype=torch.int64))
         capacity = hot_ids if isinstance(hot_ids, int) else len(given) if given is not None else 0
-        self.hot_ids = HotIds(capacity, self._distinct_vectors, ids=given) if capacity and NUMBA_IS_INSTALLED else None
+        if capacity and not NUMBA_IS_INSTALLED:
+            warnings.warn("hot ids need numba; every vector is computed instead", stacklevel=2)
+            capacity = 0
+        self.hot_ids = HotIds(capacity, self._distinct_vectors, ids=given) if capacity else None
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:

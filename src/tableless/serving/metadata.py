@@ -33,9 +33,10 @@ def read_titles(path: Path, *, kind: Kind) -> dict[int, str]:
 def _read(path: Path) -> pl.DataFrame:
     """The columns `item` and `title`."""
     import polars as pl
+    import pyarrow.parquet as pq
 
     from ..recommender.reading.columns import find_column, guess_by_name
-    from ..recommender.reading.file_formats import find_layout, one_line_errors, open_text, split_rows
+    from ..recommender.reading.file_formats import find_layout, one_line_errors, open_text, split_rows, to_frame
 
     layout = find_layout(path, expected=())
     if layout.format == "text" and not layout.has_header:
@@ -47,7 +48,7 @@ def _read(path: Path) -> pl.DataFrame:
         raise ValueError(f"{path} needs a column of item ids and a `title`; it has {layout.listing}")
     with one_line_errors(path):
         if layout.format == "parquet":
-            frame = pl.read_parquet(path, columns=[item, title])
+            frame = to_frame(pq.read_table(path, columns=[item, title]))  # polars would end with a damaged file
         elif layout.format == "json":
             frame = pl.scan_ndjson(path, infer_schema_length=None).select(item, title).collect()
         else:  # as strings: one odd value in some other column must not matter

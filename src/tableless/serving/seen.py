@@ -13,6 +13,7 @@ from torch import Tensor
 from ..embedding.lookup import find
 from ..recommender.datasets import load_interactions
 from ..recommender.interactions import Interactions
+from ..recommender.runs import recorded_data
 
 
 class SeenItems:
@@ -37,12 +38,12 @@ class SeenItems:
 
 def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_ids: Tensor) -> SeenItems:
     """From a file, a directory or a known dataset; columns are called as in the data that the run was trained on."""
-    recorded = config["data"]
+    recorded = recorded_data(config)
     interactions = load_interactions(
         os.fspath(source),
-        data_dir=recorded["data_dir"],
-        user_col=recorded["user_col"],
-        item_col=recorded["item_col"],
+        data_dir=recorded.data_dir,
+        user_col=recorded.user_col,
+        item_col=recorded.item_col,
         time_col="",  # whenever it was
     )
     for side, kind in (("user", interactions.user_kind), ("item", interactions.item_kind)):

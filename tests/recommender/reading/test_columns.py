@@ -84,3 +84,9 @@ class TestColumns:
         file = write(tmp_path / "rows.csv", separated(","))
         with pytest.raises(DataError, match="three columns"):
             guess_columns(file, user_col="item_id", item_col="item_id")
+
+    def test_a_column_that_is_there_twice_is_refused_if_it_is_read(self, tmp_path):
+        file = write(tmp_path / "rows.csv", "user,item,note,note\n1,2,x,y\n")
+        assert guess_columns(file) == Columns("user", "item", None)
+        with pytest.raises(DataError, match="several columns called 'item'"):
+            guess_columns(write(tmp_path / "rows.csv", "user,item,item\n1,2,3\n"))

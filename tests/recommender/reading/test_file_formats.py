@@ -39,9 +39,8 @@ class TestFormats:
             "user_id,item_id,timestamp\n1,a,10\n2,b,20\n1,c,30",
             'user_id,item_id,timestamp\n1,"a",10\n"2",b,20\n1,c,30\n',
             'user_id,item_id,text,timestamp\n1,a,"two\n\nlines, ""so""",10\n2,b,,20\n1,c,x,30\n',
-            "user_id,item_id,timestamp,user_id\n1,a,10,7\n2,b,20,8\n1,c,30,9\n",
         ],
-        ids=["byte order mark", "CRLF", "blank lines", "no last line feed", "quotes", "line feed in quotes", "twice"],
+        ids=["byte order mark", "CRLF", "blank lines", "no last line feed", "quotes", "line feed in quotes"],
     )
     def test_csv_as_it_comes(self, tmp_path, text):
         assert read(write(tmp_path / "rows.csv", text)) == ([1, 2, 1], ["a", "b", "c"], [10, 20, 30])

@@ -32,6 +32,12 @@ class FrequentRows(nn.Module):
             raise ValueError(f"{len(distinct)} distinct ids were given for {self.num_ids} rows")
         self.ids.copy_(distinct)
 
+    def assign_by(self, frequencies: Tensor, *, vocab_size: int) -> None:
+        """Give the rows to the ids 0, 1, … that occur most often, by a count for each of the vocabulary."""
+        if frequencies.shape != (vocab_size,):
+            raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; it needs one count per id")
+        self.assign_most_frequent(frequencies)
+
     def assign_most_frequent(self, counts: Tensor, ids: Tensor | None = None) -> None:
         """Give the rows to the ids that occur most often; without `ids`, counts[i] is that of the id i."""
         if ids is None and len(counts) < self.num_ids:

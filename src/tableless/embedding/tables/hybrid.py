@@ -75,7 +75,5 @@ class HybridHashing(EmbeddingScheme):
             allowed,
         )
         if frequencies is not None:
-            if frequencies.shape != (vocab_size,):
-                raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; it needs one count per id")
-            scheme.frequent.assign_most_frequent(frequencies)
+            scheme.frequent.assign_by(frequencies, vocab_size=vocab_size)
         return scheme

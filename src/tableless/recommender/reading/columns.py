@@ -70,6 +70,9 @@ def guess_columns(
         )
     if len({user, item, time}) < 3:
         raise DataError(f"{file}: user, item and time must be three columns, not {user}, {item} and {time}")
+    for name in (user, item, time):
+        if layout.names.count(name) > 1:
+            raise DataError(f"{file} has several columns called {name!r}; rename all but the one that is meant")
     return Columns(user, item, time)
 
 
