@@ -12,8 +12,8 @@ from typing import Any
 
 from tableless.embedding.tensor_files import load_tensors, save_tensors
 from tableless.embedding.whole_files import write_text
-from tableless.recommender.models import MLP, Recommender
-from tableless.recommender.recipes import untrained_teacher
+from tableless.recommender.models import GMF, MLP, Recommender
+from tableless.recommender.recipes import untrained_teachers
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.splits import Split
 from tableless.recommender.training import TrainConfig, train
@@ -56,9 +56,10 @@ def perform_on(split: Split, settings: Settings) -> dict[str, Any]:
     data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
     training = TrainConfig(**settings["train"])
     example = build_model(model, split, seed=training.seed)
-    if model.scheme == "full":  # is what others learn from
+    if model.scheme == "full":
         trained, results = run(data, model, training, split)
-        _keep_teacher(_teacher_path(example, data, training), trained, results["seconds"])
+        if isinstance(trained, GMF):  # is what others learn from
+            _keep_teacher(_teacher_path(trained, data, training), trained, results["seconds"])
         return results
     if training.recipe != "fast" or not example.users.learns_from_table:
         return run(data, model, training, split)[1]
@@ -74,14 +75,17 @@ def trained_teacher(
     model: Recommender, data: DataConfig, split: Split, training: TrainConfig
 ) -> tuple[Recommender, float]:
     """The table that a model learns from, and the seconds of its training; from the disk, if it was trained before."""
-    teacher, path = untrained_teacher(model, split), _teacher_path(model, data, training)
-    if path.exists() and path.with_suffix(".seconds").exists():
-        teacher.load_state_dict(load_tensors(path))
-        return teacher, float(path.with_suffix(".seconds").read_text())
-    start = time.perf_counter()
-    train(teacher, split, training)
-    seconds = time.perf_counter() - start
-    _keep_teacher(path, teacher, seconds)
+    teacher, seconds = None, 0.0
+    for table in untrained_teachers(model, split):
+        path = _teacher_path(table, data, training)
+        if not (path.exists() and path.with_suffix(".seconds").exists()):
+            start = time.perf_counter()
+            train(table, split, training, teacher=teacher)
+            _keep_teacher(path, table, time.perf_counter() - start)
+        table.load_state_dict(load_tensors(path))
+        seconds += float(path.with_suffix(".seconds").read_text())
+        teacher = table
+    assert teacher is not None
     return teacher, seconds
 
 
@@ -91,10 +95,10 @@ def _keep_teacher(path: Path, teacher: Recommender, seconds: float) -> None:
     write_text(path.with_suffix(".seconds"), f"{seconds:.2f}")
 
 
-def _teacher_path(model: Recommender, data: DataConfig, training: TrainConfig) -> Path:
-    identity = [asdict(data), type(model).__name__, model.users.embedding_dim, model.seed, asdict(training)]
-    if isinstance(model, MLP) and model.item_features is not None:
-        identity.append(model.item_features.config)
+def _teacher_path(teacher: Recommender, data: DataConfig, training: TrainConfig) -> Path:
+    identity = [asdict(data), type(teacher).__name__, teacher.users.embedding_dim, teacher.seed, asdict(training)]
+    if isinstance(teacher, MLP):
+        identity.append(teacher.item_features.config if teacher.item_features else "learned from GMF")
     name = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     return _TEACHERS / f"{name}.safetensors"
 

@@ -5,6 +5,9 @@ weights that all ids share. A table has no such trouble. So the fast recipe trai
 network to it by regression, which is quick, and then trains the network on the data for a few epochs more, where the
 targets are what the table expects of each pair. The table is thrown away. Where a table would not fit in memory, the
 network is trained from nothing.
+
+A table under an MLP overfits sparse data long before it has learned it, and learns far more from a GMF's expectations
+than from the actions themselves (docs/decisions.md). So the teacher of an MLP has a teacher of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from ..embedding.distillation import distil
 from ..embedding.tables import FullEmbedding
 from .distributed import Processes
 from .evaluation import scheme_inputs
-from .models import BACKBONES, GMF, MLP, Recommender
+from .models import GMF, MLP, Recommender
 from .splits import Split
 from .training import EpochReport, Journal, TrainConfig, train
 
@@ -51,7 +54,7 @@ def train_fast(
 ) -> list[EpochReport]:
     """Train a model of computed embeddings by way of a table; returns the epochs of the last stage.
 
-    `teacher` is a trained model of full tables, where there is one already (see `untrained_teacher`).
+    `teacher` is a trained model of full tables, where there is one already (see `untrained_teachers`).
     """
     note = on_note or (lambda text: None)
     table_size = (split.num_known_users + split.num_known_items) * model.users.embedding_dim
@@ -61,15 +64,17 @@ def train_fast(
     start = journal.start() if journal else None
     if start is None:
         if teacher is None:
-            note("training a full table to learn from")
-            teacher = untrained_teacher(model, split).to(next(model.parameters()).device)
-            train(teacher, split, config, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
+            for table in untrained_teachers(model, split):
+                note(f"training a full table to learn from ({type(table).__name__})")
+                train(table, split, config, teacher=teacher, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
+                teacher = table
+        assert teacher is not None
         note("fitting the network to the table")
         fit_to_teacher(model, teacher, split, seed=config.seed, on_note=note)
         if journal:
             journal.keep_start(_pair(model, teacher).state_dict())
     else:
-        teacher = untrained_teacher(model, split).to(next(model.parameters()).device)
+        teacher = untrained_teachers(model, split)[-1]
         _pair(model, teacher).load_state_dict(start)
     note("training the network on the data")
     return train(
@@ -122,14 +127,24 @@ def fit_to_teacher(
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
 
 
-def untrained_teacher(model: Recommender, split: Split) -> Recommender:
-    """The same kind of recommender with a full table on each side, to be trained and learned from."""
-    dim = model.users.embedding_dim
-    users = FullEmbedding(dim, vocab_size=split.num_known_users, seed=2 * model.seed)
-    items = FullEmbedding(dim, vocab_size=split.num_known_items, seed=2 * model.seed + 1)
-    if isinstance(model, MLP) and model.item_features is not None:
-        return MLP(users=users, items=items, item_features=model.item_features, seed=model.seed)
-    return BACKBONES["gmf" if isinstance(model, GMF) else "mlp"](users=users, items=items, seed=model.seed)
+def untrained_teachers(model: Recommender, split: Split) -> list[Recommender]:
+    """Recommenders with full tables, to be trained in this order, each by what the one before it expects.
+
+    The last is of the model's kind and is its teacher.
+    """
+
+    def tables() -> dict[str, FullEmbedding]:
+        dim, seed = model.users.embedding_dim, 2 * model.seed
+        return {
+            "users": FullEmbedding(dim, vocab_size=split.num_known_users, seed=seed),
+            "items": FullEmbedding(dim, vocab_size=split.num_known_items, seed=seed + 1),
+        }
+
+    teachers: list[Recommender] = [GMF(**tables(), seed=model.seed)]
+    if isinstance(model, MLP):
+        teachers.append(MLP(**tables(), item_features=model.item_features, seed=model.seed))
+    device = next(model.parameters()).device
+    return [teacher.to(device) for teacher in teachers]
 
 
 def _pair(model: Recommender, teacher: Recommender) -> torch.nn.ModuleDict:
