@@ -6,6 +6,7 @@ import torch
 
 from tableless.recommender import recipes
 from tableless.recommender.evaluation import evaluate, model_scores
+from tableless.recommender.models import GMF, MLP
 from tableless.recommender.recipes import fine_tuning, fit_to_teacher, train_fast
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.training import TrainConfig, train
@@ -86,3 +87,17 @@ def test_the_balanced_factors_give_the_table_s_own_scores():
     expected = (teacher.users.table * teacher.weight) @ teacher.items.table.mT
     torch.testing.assert_close(users @ items.mT, expected, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(users.mT @ users, items.mT @ items, atol=1e-2, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("backbone", "kinds"), [("gmf", [GMF]), ("mlp", [GMF, MLP])])
+def test_the_teacher_of_an_mlp_learns_from_a_gmf(backbone, kinds, monkeypatch):
+    lessons = []
+
+    def note_lesson(model, split, config, *, teacher=None, **options):
+        lessons.append((type(model), teacher if teacher is None else type(teacher)))
+        return []
+
+    monkeypatch.setattr(recipes, "train", note_lesson)
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), small_split(), seed=0)
+    train_fast(model, small_split(), TrainConfig(epochs=1))
+    assert lessons == list(zip([*kinds, kinds[-1]], [None, *kinds], strict=True))
