@@ -155,26 +155,30 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
     assert model.num_parameters > 0
 
 
-def test_two_processes_train_the_same_model(tmp_path):
-    """torchrun with two gloo processes: equal weights on both, and a result within noise of one process."""
+def test_two_processes_train_the_same_model_and_go_on_with_it(tmp_path):
+    """torchrun with two gloo processes: a result within noise of one process, and all resume from the same epoch."""
     arguments = [
         "train", "world:users=300,items=150,actions=12000", "--scheme", "dhe", "--budget", "1/1",
-        "--epochs", "4", "--batch-size", "256", "--learning-rate", "0.005", "--json",
+        "--batch-size", "256", "--learning-rate", "0.005", "--json",
     ]  # fmt: skip
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    results = []
     torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671", "-m"]
-    for launch, out in (([], "one"), (torchrun, "two")):
+
+    def train_by(launch, out, *options):
         done = subprocess.run(
-            [sys.executable, "-m", *launch, "tableless", *arguments, "--out", str(tmp_path / out)],
+            [sys.executable, "-m", *launch, "tableless", *arguments, "--out", str(tmp_path / out), *options],
             capture_output=True,
             text=True,
-            env=environment,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
-        results.append(json.loads(done.stdout.splitlines()[-1]))
-    assert abs(results[0]["auc"] - results[1]["auc"]) < 0.03
-    assert results[0]["epochs"] == results[1]["epochs"] == 4
+        return json.loads(done.stdout.splitlines()[-1])
+
+    one = train_by([], "one", "--epochs", "4")
+    two = train_by(torchrun, "two", "--epochs", "4")
+    assert abs(one["auc"] - two["auc"]) < 0.03
+    assert one["epochs"] == two["epochs"] == 4
+    assert train_by(torchrun, "two", "--epochs", "6", "--resume")["epochs"] == 6
 
 
 def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):

@@ -81,12 +81,20 @@ def require_free(directory: Path) -> None:
 
 
 class RunDirectory:
-    """The journal of a training run. Every file appears whole or not at all."""
+    """The journal of a training run. Every file appears whole or not at all.
 
-    def __init__(self, directory: str | os.PathLike[str], config: Mapping[str, Any], *, resume: bool) -> None:
+    Of several processes the first writes; all of them read, since all must go on from the same place.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], config: Mapping[str, Any], *, resume: bool, writes: bool = True
+    ) -> None:
         self.directory = Path(directory)
         self.config = dict(config)
         self._resume = resume
+        self._writes = writes
+        if not writes:
+            return
         if resume and (self.directory / CONFIG).exists():
             self._refuse_another_run()
         else:
@@ -114,11 +122,15 @@ class RunDirectory:
 
     def keep_start(self, model: Mapping[str, Tensor]) -> None:
         """Keep the weights that training begins with."""
+        if not self._writes:
+            return
         write_text(self.directory / CONFIG, json.dumps(self.config, indent=2) + "\n")
         save_tensors(model, self.directory / _START)
 
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Add an epoch. The state that says how many epochs count is written last."""
+        if not self._writes:
+            return
         metrics = self.directory / _METRICS
         earlier = metrics.read_text(encoding="utf-8").splitlines()[: report.epoch] if report.epoch else []
         write_text(metrics, "\n".join([*earlier, json.dumps(asdict(report))]) + "\n")

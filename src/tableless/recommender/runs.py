@@ -130,7 +130,7 @@ def run(
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = describe_run(data, model, model_config, train_config, kinds)
-    journal = RunDirectory(out, config, resume=resume) if out is not None and processes.is_first else None
+    journal = None if out is None else RunDirectory(out, config, resume=resume, writes=processes.is_first)
     settings: dict[str, Any] = {"journal": journal, "processes": processes}
     settings |= {"on_batch": on_batch, "on_epoch": on_epoch}
     if train_config.recipe == "fast" and model.users.learns_from_table:
@@ -147,7 +147,7 @@ def run(
         "epochs": len(reports),
         "best_epoch": next((report.epoch for report in reversed(reports) if report.is_best), None),
     }
-    if journal is not None and reports:
+    if journal is not None and reports and processes.is_first:
         _save_lists(model, split.train, journal.directory)
         journal.finish(results)
     return model, results
