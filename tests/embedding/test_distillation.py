@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from tableless import SCHEMES, DeepHashEmbedding, distil
-from tableless.embedding.distillation import settle_statistics
+from tableless.embedding.distillation import _rate_for, settle_statistics
 from tableless.embedding.muon import Muon, _orthogonalise
 
 
@@ -68,6 +68,11 @@ def test_a_small_table_is_visited_400_times_and_a_huge_one_20_times():
     scheme = SCHEMES["hashing-trick"](1, num_rows=4)
     assert distil(torch.ones(3, 1), scheme).steps == 400
     assert distil(torch.ones(300_000, 1), scheme, batch_size=300_000).steps == 20
+
+
+@pytest.mark.parametrize(("width", "expected"), [(110, 0.03), (192, 0.03), (384, 0.015)])
+def test_wide_networks_have_a_lower_rate(width, expected):
+    assert _rate_for(DeepHashEmbedding(8, width=width, num_hashes=512, depth=2)) == pytest.approx(expected)
 
 
 def test_the_same_seed_gives_the_same_fit():

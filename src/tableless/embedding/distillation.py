@@ -14,6 +14,7 @@ from .memory import keeping_freed_memory
 from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
 
+_RATE, _WIDEST_AT_RATE = 0.03, 192
 # Each row of the table is visited as often as makes for so many visits together, within these bounds.
 _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 20, 400
 _CHUNK = 16_384  # rows compared at once
@@ -39,7 +40,7 @@ def distil(
     weights: Tensor | None = None,
     visits: int | None = None,
     batch_size: int | None = None,
-    learning_rate: float = 0.03,
+    learning_rate: float | None = None,
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,
 ) -> Distillation:
@@ -48,7 +49,8 @@ def distil(
     `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
     counts: ‖e @ metric‖², and `weights` [rows] how much each row does. Every row is visited `visits` times: if not
     given 400 times, or fewer in a table of more than 7,500 rows; more is better, with diminishing returns. A batch has
-    2048 rows for each expert: an update costs the same for few rows as for many.
+    2048 rows for each expert: an update costs the same for few rows as for many. `learning_rate` is Muon's, chosen by
+    the width of the network if not given.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
@@ -62,6 +64,8 @@ def distil(
     if visits is None:
         visits = max(_FEWEST_VISITS, min(_MOST_VISITS, _ALL_VISITS // max(1, len(rows))))
     learner, left = scheme.keep_rows(ids, rows)
+    if learning_rate is None:
+        learning_rate = _rate_for(learner)
     steps = _fit(
         learner, ids[left], rows[left], metric, weights[left], visits, batch_size, learning_rate, seed, on_step
     )
@@ -69,6 +73,12 @@ def distil(
     scheme.eval()
     unexplained, cosine = _compare(rows, scheme, ids, metric)
     return Distillation(unexplained, cosine, steps, time.perf_counter() - start)
+
+
+def _rate_for(scheme: nn.Module) -> float:
+    """What did best for layers of 100 to 180 units; a wide layer at that rate diverges (docs/decisions.md)."""
+    width = max((min(weight.shape[-2:]) for weight in scheme.parameters() if weight.ndim > 1), default=1)
+    return _RATE * min(1.0, _WIDEST_AT_RATE / width)
 
 
 def _fit(
