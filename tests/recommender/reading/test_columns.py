@@ -90,3 +90,10 @@ class TestColumns:
         assert guess_columns(file) == Columns("user", "item", None)
         with pytest.raises(DataError, match="several columns called 'item'"):
             guess_columns(write(tmp_path / "rows.csv", "user,item,item\n1,2,3\n"))
+
+    def test_names_are_shown_on_one_line(self, tmp_path):
+        file = write(tmp_path / "rows.jsonl", '{"a\\nb": 1, "item": 2}\n')
+        with pytest.raises(DataError) as refusal:
+            guess_columns(file)
+        assert "'a\\nb', item" in str(refusal.value)
+        assert "\n" not in str(refusal.value)

@@ -53,8 +53,8 @@ class Layout:
 
     @property
     def listing(self) -> str:
-        """The names as a message shows them."""
-        shown = ", ".join(self.names[:20])
+        """The names as a message shows them: on one line, whatever is in them."""
+        shown = ", ".join(name if name.isprintable() else repr(name) for name in self.names[:20])
         return shown if len(self.names) <= 20 else f"{shown}, … ({len(self.names)} in all)"
 
 
