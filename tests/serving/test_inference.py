@@ -7,7 +7,7 @@ import torch
 
 from tableless import SCHEMES, DeepHashEmbedding, SideFeatures
 from tableless.embedding.decoders import Activation, Architecture, BatchNorm
-from tableless.serving import FastEmbedding, inference
+from tableless.serving import FastEmbedding, inference, kernels
 
 IDS = torch.randint(-(2**63), 2**63 - 1, (700,), generator=torch.Generator().manual_seed(0))
 BATCHES = {
@@ -217,3 +217,9 @@ def test_hot_ids_without_numba_are_not_silently_off(monkeypatch):
         fast = FastEmbedding(trained(), hot_ids=10)
     assert fast.hot_ids is None
     assert fast(IDS[:5]).shape == (5, fast.embedding_dim)
+
+
+@pytest.mark.parametrize("shift", [0, 16, 32, 40, 44, 48, 53])
+def test_ids_that_differ_in_a_few_bits_are_spread_over_the_index(shift):
+    slots = {int(kernels.slot_of(np.int64(number << shift), 2047)) for number in range(1000)}
+    assert len(slots) > 600  # a random choice of 2,048 would be about 790; without folding it was down to a few

@@ -13,6 +13,9 @@ from .hashing import NUMBA_IS_INSTALLED
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
+FAST_MATH = {"nnan", "ninf", "nsz"}
+
 if NUMBA_IS_INSTALLED:
     import llvmlite.binding as llvm
     import numba

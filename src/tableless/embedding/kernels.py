@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiling import compiled, float_of_bits
+from .compiling import FAST_MATH, compiled, float_of_bits
 
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
@@ -98,11 +98,9 @@ def _columns(coefficients: Int64s) -> tuple[UInt32s, UInt32s, UInt32s, NDArray[n
 _f32 = np.float32
 _LOG2_E = _f32(1.4426950408889634)
 _BLOCK = 32  # rows summed up in float32, before they are added to a float64
-# Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
-_FAST = {"nnan", "ninf", "nsz"}
 
 
-@compiled(inline="always", fastmath=_FAST)
+@compiled(inline="always", fastmath=FAST_MATH)
 def exponential(x: np.float32) -> np.float32:
     """eˣ, good to some units in the last place, of x clamped to [-80, 20]."""
     whole, rest = _split(x)
@@ -115,7 +113,7 @@ def exponential(x: np.float32) -> np.float32:
     return (p * rest + _f32(1)) * _power_of_two(whole)
 
 
-@compiled(inline="always", fastmath=_FAST)
+@compiled(inline="always", fastmath=FAST_MATH)
 def rough_exponential(x: np.float32) -> np.float32:
     """The same, good to 4e-5, which is enough for what is rounded to a byte: the series ends two terms earlier."""
     whole, rest = _split(x)
@@ -126,7 +124,7 @@ def rough_exponential(x: np.float32) -> np.float32:
     return (p * rest + _f32(1)) * _power_of_two(whole)
 
 
-@compiled(inline="always", fastmath=_FAST)
+@compiled(inline="always", fastmath=FAST_MATH)
 def _split(x: np.float32) -> tuple[np.int32, np.float32]:
     """x = (whole + rest)·ln 2 with |rest| ≤ ½."""
     z = min(max(x, _f32(-80)), _f32(20)) * _LOG2_E
@@ -139,7 +137,7 @@ def _power_of_two(exponent: np.int32) -> np.float32:
     return float_of_bits(np.int32((exponent + np.int32(127)) << np.int32(23)))
 
 
-@compiled(inline="always", fastmath=_FAST)
+@compiled(inline="always", fastmath=FAST_MATH)
 def _mish_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
     """x·tanh(ln(1 + eˣ)) and its derivative, from one eˣ.
 
@@ -151,14 +149,14 @@ def _mish_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
     return x * n * r, n * r + x * _f32(4) * e * (e + _f32(1)) * r * r
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def mish(x: Floats, out: Floats) -> None:
     """Fill `out` with x·tanh(ln(1 + eˣ))."""
     for i in range(x.size):
         out[i], _ = _mish_and_slope(x[i])
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def mish_and_slope(x: Floats, out: Floats, slope: Floats) -> None:
     """The same, and its derivative."""
     for i in range(x.size):
@@ -194,7 +192,7 @@ def moments(x: Floats, mean: Floats, variance: Floats) -> None:
         variance[i] = max(squares[i] / rows - difference * difference, 0.0)
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def mish_of_line(x: Floats, scale: Floats, shift: Floats, out: Floats, slope: Floats) -> None:
     """out ← mish(x · scale + shift), slope ← the derivative of Mish there, for x [n, width]."""
     together = _rows_together(x.shape[1])
@@ -208,7 +206,7 @@ def mish_of_line(x: Floats, scale: Floats, shift: Floats, out: Floats, slope: Fl
             ys[i], slopes[i] = _mish_and_slope(ys[i])
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def norm_and_mish_backward(
     gradient: Floats,
     slope: Floats,

@@ -116,12 +116,12 @@ class RunDirectory:
             ) from None
 
     def start(self) -> dict[str, Tensor] | None:
-        """The weights that training began with, if an earlier attempt got that far."""
+        """What training began with (weights, a teacher), if an earlier attempt got that far."""
         path = self.directory / _START
         return load_tensors(path) if self._resume and path.exists() else None
 
     def keep_start(self, model: Mapping[str, Tensor]) -> None:
-        """Keep the weights that training begins with."""
+        """Keep what training begins with."""
         if not self._writes:
             return
         write_text(self.directory / CONFIG, json.dumps(self.config, indent=2) + "\n")

@@ -56,10 +56,10 @@ class Journal(Protocol):
         """The epochs done so far and the state after the last of them; empty if there is nothing to resume."""
 
     def start(self) -> dict[str, Tensor] | None:
-        """The weights that training began with, if an earlier attempt got that far."""
+        """What training began with (weights, a teacher), if an earlier attempt got that far."""
 
     def keep_start(self, model: Mapping[str, Tensor]) -> None:
-        """Keep the weights that training begins with, where getting there took time."""
+        """Keep what training begins with, where getting there took time."""
 
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Keep the report, the state to resume from and, if it is the best so far, the model."""

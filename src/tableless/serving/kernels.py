@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..embedding.compiling import bits_of_float, compiled, float_of_bits
+from ..embedding.compiling import FAST_MATH, bits_of_float, compiled, float_of_bits
 from ..embedding.kernels import exponential, rough_exponential
 
 Int64s = NDArray[np.int64]
@@ -15,33 +15,30 @@ Bytes = NDArray[np.int8]
 Sums = NDArray[np.int32] | NDArray[np.float32]
 _f32 = np.float32
 
-_FAST = {"nnan", "ninf", "nsz"}  # see embedding/kernels.py
-
 EMPTY = -1
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def add_bias_and_mish(rows: Floats, bias: Floats) -> None:
     """rows [n, width] ← mish(rows + bias), in place."""
     for row in range(rows.shape[0]):
         xs = rows[row]
         for i in range(xs.size):
             x = xs[i] + bias[i]
-            e = exponential(x)
-            n = e * (e + _f32(2))
-            xs[i] = x * n / (n + _f32(2))
+            xs[i] = _mish(x, exponential(x))
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def mish_of_sums(sums: Sums, row_scale: Floats, scale: Floats, shift: Floats, bias: Floats, out: Floats) -> None:
     """out [n, width] ← mish(row_scale · (scale · sums + shift) + bias)."""
     for row in range(sums.shape[0]):
         inputs, outputs, factor = sums[row], out[row], row_scale[row]
         for i in range(inputs.size):
-            outputs[i] = _rough_mish((_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i])
+            x = (_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i]
+            outputs[i] = _mish(x, rough_exponential(x))
 
 
-@compiled(fastmath=_FAST)
+@compiled(fastmath=FAST_MATH)
 def mish_of_sums_as_bytes(
     sums: Sums,
     row_scale: Floats,
@@ -60,10 +57,10 @@ def mish_of_sums_as_bytes(
         inputs, outputs, factor = sums[row], out[row], row_scale[row]
         largest = np.int32(0)  # positive numbers are in the order of their bits, and a maximum of floats is slow
         for i in range(xs.size):
-            x = _rough_mish((_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i])
-            x = max((x - least) * inverse_channel[i], _f32(1e-10))
-            xs[i] = x
-            largest = max(largest, bits_of_float(x))
+            x = (_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i]
+            y = max((_mish(x, rough_exponential(x)) - least) * inverse_channel[i], _f32(1e-10))
+            xs[i] = y
+            largest = max(largest, bits_of_float(y))
         most = float_of_bits(np.int32(largest))
         out_row_scale[row] = most / _f32(255)
         inverse = _f32(255) / most
@@ -71,9 +68,9 @@ def mish_of_sums_as_bytes(
             outputs[i] = np.int8(np.int32(xs[i] * inverse + _f32(0.5)) - np.int32(128))
 
 
-@compiled(inline="always", fastmath=_FAST)
-def _rough_mish(x: np.float32) -> np.float32:
-    e = rough_exponential(x)
+@compiled(inline="always", fastmath=FAST_MATH)
+def _mish(x: np.float32, e: np.float32) -> np.float32:
+    """Of x, given e = eˣ."""
     n = e * (e + _f32(2))
     return x * n / (n + _f32(2))
 
@@ -81,7 +78,8 @@ def _rough_mish(x: np.float32) -> np.float32:
 @compiled(inline="always")
 def slot_of(id_: np.int64, mask: int) -> np.int64:
     """Where the search for an id begins: its bits well mixed, so that ids in a row do not queue up."""
-    mixed = np.uint64(id_) * np.uint64(0x9E3779B97F4A7C15)
+    folded = np.uint64(id_) ^ (np.uint64(id_) >> np.uint64(32))  # a product moves bits up only
+    mixed = folded * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(mask))
 
 
