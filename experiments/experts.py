@@ -73,8 +73,8 @@ def section(lines: Sequence[Line]) -> str:
     headings = ["experts", "of users", "of items", "multiply–adds, user", "multiply–adds, item", "AUC, %", "s"]
     return "\n\n".join(
         [
-            f"Not in the paper. Book-Crossing 5-core, GMF, {BUDGET} of the table, whatever the number of experts; "
-            "seconds of training on one core, the table learned from included.",
+            f"Not in the paper. Book-Crossing 5-core, GMF, {int(BUDGET):,} parameters each, whatever the number of "
+            "experts; seconds of training on one core, the table learned from included.",
             table(headings, rows),
             _picture(finished),
         ]

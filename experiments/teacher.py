@@ -8,7 +8,7 @@ from typing import Any
 
 from tableless.embedding.deep_hash import PAPER_NETWORK
 from tableless.recommender.lines import Line
-from tableless.recommender.recipes import fine_tuning, fit_to_teacher
+from tableless.recommender.recipes import fit_to_teacher, train_fast
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, measure
 from tableless.recommender.training import TrainConfig, train
 
@@ -36,9 +36,10 @@ def perform(settings: Settings) -> dict[str, Any]:
     if way in (FITTED, TUNED):
         teacher, before = trained_teacher(model, data, split, training)
         start = time.perf_counter()
-        fit_to_teacher(model, teacher, split, seed=training.seed)
-        if way == TUNED:
-            train(model, split, fine_tuning(training, split), may_keep_start=True)
+        if way == FITTED:
+            fit_to_teacher(model, teacher, split, seed=training.seed)
+        else:
+            train_fast(model, split, training, teacher=teacher)
     else:
         train(model, split, training)
     return {"train_seconds": round(before + time.perf_counter() - start, 2)} | measure(model, split)
