@@ -13,7 +13,7 @@ from typing import Any
 from tableless.embedding.tensor_files import load_tensors, save_tensors
 from tableless.embedding.whole_files import write_text
 from tableless.recommender.models import GMF, MLP, Recommender
-from tableless.recommender.recipes import untrained_teachers
+from tableless.recommender.recipes import teacher_training, untrained_teachers
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.splits import Split
 from tableless.recommender.training import TrainConfig, train
@@ -58,7 +58,7 @@ def perform_on(split: Split, settings: Settings) -> dict[str, Any]:
     example = build_model(model, split, seed=training.seed)
     if model.scheme == "full":
         trained, results = run(data, model, training, split)
-        if isinstance(trained, GMF):  # is what others learn from
+        if isinstance(trained, GMF):  # may be what others learn from
             _keep_teacher(_teacher_path(trained, data, training), trained, results["seconds"])
         return results
     if training.recipe != "fast" or not example.users.learns_from_table:
@@ -77,10 +77,11 @@ def trained_teacher(
     """The table that a model learns from, and the seconds of its training; from the disk, if it was trained before."""
     teacher, seconds = None, 0.0
     for table in untrained_teachers(model, split):
-        path = _teacher_path(table, data, training)
+        own = teacher_training(training, table)
+        path = _teacher_path(table, data, own)
         if not (path.exists() and path.with_suffix(".seconds").exists()):
             start = time.perf_counter()
-            train(table, split, training, teacher=teacher)
+            train(table, split, own, teacher=teacher)
             _keep_teacher(path, table, time.perf_counter() - start)
         table.load_state_dict(load_tensors(path))
         seconds += float(path.with_suffix(".seconds").read_text())

@@ -27,6 +27,7 @@ from .options import (
     SplitBy,
     TimeColumn,
     UserColumn,
+    WeightDecay,
     data_config,
     one_of,
 )
@@ -45,6 +46,7 @@ def compare(
     epochs: Epochs = 50,
     batch_size: BatchSize = 2048,
     learning_rate: Rate = 1e-3,
+    weight_decay: WeightDecay = 0.0,
     patience: Patience = 5,
     recipe: Recipe = "fast",
     seed: Seed = 0,
@@ -75,6 +77,7 @@ def compare(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        weight_decay=weight_decay,
         patience=patience,
         recipe=one_of("--recipe", recipe, "fast", "paper"),
         seed=seed,

@@ -31,6 +31,9 @@ LARGEST_TEACHER = 100_000_000
 
 FINE_TUNING_EPOCHS = 10
 
+TEACHER_DECAY = 0.2
+"""Weight decay of the table to learn from: without it, the table overfits rare ids and the network learns that, too."""
+
 # The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
 # first direction is the popularity that everyone shares, and would take all attention: half that power did best
 # without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was just ahead).
@@ -66,7 +69,8 @@ def train_fast(
         if teacher is None:
             for table in untrained_teachers(model, split):
                 note(f"training a full table to learn from ({type(table).__name__})")
-                train(table, split, config, teacher=teacher, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
+                own = teacher_training(config, table)
+                train(table, split, own, teacher=teacher, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
                 teacher = table
         assert teacher is not None
         note("fitting the network to the table")
@@ -88,6 +92,11 @@ def train_fast(
         on_batch=on_batch,
         on_epoch=on_epoch,
     )
+
+
+def teacher_training(config: TrainConfig, teacher: Recommender) -> TrainConfig:
+    """How a table to learn from is trained: one that learns from the data itself is regularised."""
+    return replace(config, weight_decay=config.weight_decay or TEACHER_DECAY) if isinstance(teacher, GMF) else config
 
 
 def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:

@@ -31,6 +31,7 @@ class TrainConfig:
     batch_size: int = 2048  # actions; large enough for matrix products, small enough for 500 steps an epoch on ML-1M
     num_negatives: int = 4  # as in NCF
     learning_rate: float = 1e-3
+    weight_decay: float = 0.0  # AdamW's; tables gain from 0.1 to 0.3, the sparser the data the more (docs/decisions.md)
     patience: int = 5  # epochs without a better validation AUC before it stops; low-rank tables linger that long
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
     recipe: Literal["fast", "paper"] = "fast"  # how computed embeddings are trained: recipes.py
@@ -100,7 +101,9 @@ def train(
     )
     targets = what_happened if teacher is None else what_is_expected(teacher.eval(), split)
     step = share_gradients(_Loss(model), processes)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
     steps = config.epochs * len(batches)
     best_auc = _validation_auc(model, split) if may_keep_start else 0.0
     reports, state = journal.resume() if journal else ([], {})
