@@ -16,7 +16,7 @@ from .scheme import EmbeddingScheme, seeded
 
 _RATE, _WIDEST_AT_RATE = 0.03, 192
 # Each row of the table is visited as often as makes for so many visits together, within these bounds.
-_ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 20, 400
+_ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
 _CHUNK = 16_384  # rows compared at once
 
 
