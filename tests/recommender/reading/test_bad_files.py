@@ -55,6 +55,15 @@ class TestBadFiles:
             read(file)
         assert message in one_line(error)
 
+    def test_names_that_are_no_text_are_refused_without_a_trace_of_a_library(self, tmp_path, capfd):
+        file = tmp_path / "rows.parquet"
+        pl.DataFrame({"user": [1], "item": [{"inside": 2}]}).write_parquet(file)
+        file.write_bytes(file.read_bytes().replace(b"inside", b"ins\xffde"))
+        with pytest.raises(DataError) as error:
+            read(file)
+        assert "rows.parquet cannot be read: 'utf-8' codec can't decode byte 0xff" in one_line(error)
+        assert not capfd.readouterr().err
+
     @pytest.mark.parametrize(
         ("columns", "message"),
         [

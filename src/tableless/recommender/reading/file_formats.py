@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -76,7 +76,15 @@ def parquet_schema(file: Path) -> pl.Schema:
 def to_frame(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     """What pyarrow has read, for polars, which trusts it: so that text is text is made sure of first."""
     table.validate(full=True)
+    _decode_names(table.schema)
     return cast(pl.DataFrame, pl.from_arrow(table))
+
+
+def _decode_names(fields: Iterable[pa.Field]) -> None:
+    """A UnicodeDecodeError where a name is no text; polars would panic, with a trace of its own for the user."""
+    for field in fields:
+        field.name  # noqa: B018 - decoding it is the point
+        _decode_names(field.type.field(number) for number in range(field.type.num_fields))
 
 
 def open_text(file: Path, *, gzipped: bool) -> BinaryIO:
