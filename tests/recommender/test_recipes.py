@@ -7,7 +7,7 @@ import torch
 from tableless.recommender import recipes
 from tableless.recommender.evaluation import evaluate, model_scores
 from tableless.recommender.models import GMF, MLP
-from tableless.recommender.recipes import fine_tuning, fit_to_teacher, train_fast
+from tableless.recommender.recipes import fine_tuning, fit_to_teacher, teacher_training, train_fast, untrained_teachers
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.training import TrainConfig, train
 from tests.recommender.tiny import small_split
@@ -54,6 +54,15 @@ def test_head_and_tail_gives_its_rows_to_the_most_frequent_and_learns_the_rest_f
     ]
     assert model.items.head.ids.tolist() == sorted(expected.tolist())
     assert results["auc"] > results["popularity_auc"]
+
+
+def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none():
+    split = small_split()
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone="mlp"), split, seed=0)
+    gmf, mlp = untrained_teachers(model, split)
+    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=recipes.TEACHER_DECAY)
+    assert teacher_training(TRAINING, mlp) == TRAINING
+    assert teacher_training(replace(TRAINING, weight_decay=0.5), gmf).weight_decay == 0.5
 
 
 def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to_an_epoch():

@@ -64,6 +64,15 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others():
     assert not torch.equal(states[0]["users.table"], states[2]["users.table"])
 
 
+def test_weight_decay_makes_for_shorter_vectors():
+    norms = []
+    for weight_decay in (0.0, 1.0):
+        model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
+        train(model, small_split(), replace(FAST, weight_decay=weight_decay))
+        norms.append(float(model.users.table.norm()))
+    assert norms[1] < 0.9 * norms[0]
+
+
 def test_the_start_is_kept_if_it_may_be_and_no_epoch_is_better(tmp_path):
     model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
     train(model, small_split(), TrainConfig(epochs=30, batch_size=256, learning_rate=1e-2, patience=30))
