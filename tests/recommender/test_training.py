@@ -69,7 +69,7 @@ def test_weight_decay_makes_for_shorter_vectors():
     for weight_decay in (0.0, 1.0):
         model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
         train(model, small_split(), replace(FAST, weight_decay=weight_decay))
-        norms.append(float(model.users.table.norm()))
+        norms.append(model.users.table.norm().item())
     assert norms[1] < 0.9 * norms[0]
 
 
