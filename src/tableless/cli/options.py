@@ -26,7 +26,7 @@ Dim = Annotated[int, typer.Option("--embedding-dim", help="Dimensions of an embe
 Epochs = Annotated[int, typer.Option(help="At most this many passes over the data.")]
 BatchSize = Annotated[int, typer.Option(help="Actions per step.")]
 Rate = Annotated[float, typer.Option("--learning-rate", help="Of Adam.")]
-WeightDecay = Annotated[float, typer.Option(help="Of AdamW; tables gain from 0.1 to 0.3 (docs/decisions.md).")]
+WeightDecay = Annotated[float, typer.Option(help="Of AdamW; full tables gain from 0.1 to 0.3.")]
 Patience = Annotated[int, typer.Option(help="Epochs without a better validation AUC before it stops.")]
 Recipe = Annotated[
     str, typer.Option(help="How computed embeddings are trained: fast (by way of a table) or paper (as published).")

@@ -21,7 +21,7 @@ from ..embedding.hashing import split_mix_64
 from ..embedding.memory import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
 from .models import Recommender
-from .training import TrainConfig
+from .training import TrainConfig, adam
 
 Ids = NDArray[np.int64]
 
@@ -97,7 +97,7 @@ def train_on_stream(
         raise ValueError("a stream brings ids nobody has numbered; take a scheme that is open to new ids, such as dhe")
     device = next(model.parameters()).device
     step = share_gradients(_Scores(model), processes)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    optimizer = adam(model, config)
     reservoir = reservoir or Reservoir(RESERVOIR, config.seed + processes.rank)
     model.train()
     seen, losses, aucs = 0, 0.0, 0.0

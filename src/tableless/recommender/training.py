@@ -31,7 +31,7 @@ class TrainConfig:
     batch_size: int = 2048  # actions; large enough for matrix products, small enough for 500 steps an epoch on ML-1M
     num_negatives: int = 4  # as in NCF
     learning_rate: float = 1e-3
-    weight_decay: float = 0.0  # AdamW's; tables gain from 0.1 to 0.3, the sparser the data the more (docs/decisions.md)
+    weight_decay: float = 0.0  # AdamW's; full tables gain from 0.1 to 0.3 (docs/decisions.md)
     patience: int = 5  # epochs without a better validation AUC before it stops; low-rank tables linger that long
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
     recipe: Literal["fast", "paper"] = "fast"  # how computed embeddings are trained: recipes.py
@@ -101,9 +101,7 @@ def train(
     )
     targets = what_happened if teacher is None else what_is_expected(teacher.eval(), split)
     step = share_gradients(_Loss(model), processes)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    optimizer = adam(model, config)
     steps = config.epochs * len(batches)
     best_auc = _validation_auc(model, split) if may_keep_start else 0.0
     reports, state = journal.resume() if journal else ([], {})
@@ -153,6 +151,11 @@ def train(
             on_epoch(report)
     model.load_state_dict(best)
     return reports
+
+
+def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimizer of every training on data."""
+    return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
 
 
 class _Loss(nn.Module):
