@@ -11,6 +11,10 @@ from .running import Settings
 SIMILAR = 0.002
 """Two AUCs no further apart than this count as "similar". A fifth of a point is our choice; the paper has no spread."""
 
+REPRODUCED, UNCLEAR, UNDECIDED = "reproduced", "no clear difference", "undecided"
+NOT_REPRODUCED, OPPOSITE, ONE_SEED = "not reproduced", "the opposite", "one seed only"
+VERDICTS = [REPRODUCED, OPPOSITE, NOT_REPRODUCED, UNCLEAR, UNDECIDED, ONE_SEED, NOT_RUN]
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -37,12 +41,12 @@ class Claim:
         if difference is None:
             return NOT_RUN
         if difference.half_width is None:
-            return "one seed only"
+            return ONE_SEED
         if self.similar:
             lowest = difference.mean - difference.half_width
             if lowest >= -SIMILAR:
-                return "reproduced"
-            return "not reproduced" if difference.mean + difference.half_width < -SIMILAR else "undecided"
+                return REPRODUCED
+            return NOT_REPRODUCED if difference.mean + difference.half_width < -SIMILAR else UNDECIDED
         if not difference.is_clear:
-            return "no clear difference"
-        return "reproduced" if difference.mean > 0 else "the opposite"
+            return UNCLEAR
+        return REPRODUCED if difference.mean > 0 else OPPOSITE

@@ -26,7 +26,7 @@ from . import (
     table8,
     teacher,
 )
-from .claims import SIMILAR, Claim
+from .claims import NOT_REPRODUCED, OPPOSITE, REPRODUCED, SIMILAR, UNCLEAR, UNDECIDED, VERDICTS, Claim
 from .finished import Finished
 from .recommendation import how_far_dhe_gets, recommendation
 from .running import Experiment
@@ -92,21 +92,29 @@ def render(lines: dict[str, list[Line]]) -> str:
 
 
 def _summary(lines: dict[str, list[Line]]) -> str:
-    rows, verdicts = [], Counter[str]()
+    """How many claims hold, which do not, and all of them with their figures."""
+    rows, by_verdict = [], dict[str, list[str]]()
     for title, module in SECTIONS.items():
         finished = Finished(lines[title])
         claims: list[Claim] = getattr(module, "CLAIMS", [])
         for claim in claims:
-            rows.append([title.partition(":")[0], *claim.row(finished)])
-            verdicts[claim.verdict(finished)] += 1
-    counts = ", ".join(f"{verdict}: {count}" for verdict, count in verdicts.most_common())
-    headings = ["where", "the paper says", "its difference", "ours, with 95 % interval", "verdict"]
+            says, paper, ours, verdict = claim.row(finished)
+            rows.append([title.partition(":")[0], says, paper, ours, verdict])
+            by_verdict.setdefault(verdict, []).append(f"{says}, {ours}")
+    counts = ", ".join(f"{verdict}: {len(by_verdict[verdict])}" for verdict in VERDICTS if verdict in by_verdict)
     note = (
-        f"Of {len(rows)} claims: {counts}. “Reproduced” needs an interval on the right side of zero; “as good as” one "
-        f"that ends no lower than {-100 * SIMILAR:.1f} points, a limit of our choice. Intervals are not corrected for "
-        "the number of claims: of twenty differences that are none, one will look clear. Two seeds make wide ones."
+        f"Of {len(rows)} claims of the paper: {counts}. “{REPRODUCED}” needs an interval on the right side of zero or, "
+        f"for “as good as”, one that ends no lower than {-100 * SIMILAR:.1f} points, a limit of our choice. Intervals "
+        "are not corrected for the number of claims: of twenty differences that are none, one will look clear. Two "
+        "seeds make wide ones."
     )
-    return note + "\n\n" + table(headings, rows, num_texts=2)
+    failed = [
+        f"- {verdict}: {'; '.join(by_verdict[verdict])}"
+        for verdict in (OPPOSITE, NOT_REPRODUCED, UNCLEAR, UNDECIDED)
+        if verdict in by_verdict
+    ]
+    headings = ["where", "the paper says", "its difference", "ours, with 95 % interval", "verdict"]
+    return "\n\n".join([note, "\n".join(failed), table(headings, rows, num_texts=2)])
 
 
 def _what_was_run(lines: dict[str, list[Line]]) -> str:
