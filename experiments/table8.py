@@ -55,7 +55,7 @@ def section(lines: Sequence[Line]) -> str:
     machine = lines[0]["results"]["machine"]
     return "\n\n".join(
         [
-            f"{machine}. One core, other work beside it, so ratios say more than seconds. The paper's DHE is 22 times "
+            f"{machine}. One core; ratios say more than seconds. The paper's DHE is 22 times "
             "slower than its full table on a CPU, 8 times on a GPU; ours ran on no GPU. `dhe as published` is the "
             "module as trained; the rows below it are ways of serving it.",
             table(headings, rows),
