@@ -157,7 +157,15 @@ def test_the_report_shows_what_lines_say_and_that_nothing_else_was_run():
     assert "| 15 of 15 | 0.15 |" in text
     assert "uniform dense hashing is above identity | +2.67 | +4.00 ± 0.00 (3 pairs) | reproduced |" in text
     claims = sum(len(getattr(module, "CLAIMS", [])) for module in report.SECTIONS.values())
-    assert f"{NOT_RUN}: {claims - len(table3.CLAIMS)}, reproduced: {len(table3.CLAIMS)}." in text
+    assert f"reproduced: {len(table3.CLAIMS)}, {NOT_RUN}: {claims - len(table3.CLAIMS)}." in text
+
+
+def test_the_summary_names_the_claims_that_failed():
+    lines = {title: [] for title in report.SECTIONS}
+    title = "Table 3 (RQ2): encodings for DHE"
+    for number, run in enumerate(table3.EXPERIMENT.runs):
+        lines[title].append(run | {"results": {"auc": 0.9 - number / 100}, "seconds": 36.0})
+    assert "\n- the opposite: uniform dense hashing is above identity, -4.00 ± 0.00 (3 pairs); " in report.render(lines)
 
 
 def test_encodings_that_know_only_numbered_ids_can_be_trained():
