@@ -112,7 +112,10 @@ def wait_for_color(page, color):
     return page.wait_for_function(
         """color => {
             const canvas = document.querySelector("canvas");
-            const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            // From a copy that is made for reading: reading the map itself again and again, Chromium complains.
+            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", {willReadFrequently: true});
+            copy.drawImage(canvas, 0, 0);
+            const pixels = copy.getImageData(0, 0, canvas.width, canvas.height).data;
             for (let at = 0; at < pixels.length; at += 4)
                 if (color.every((value, channel) => pixels[at + channel] === value))
                     return [(at / 4) % canvas.width, Math.floor(at / 4 / canvas.width)];
@@ -151,13 +154,13 @@ def test_nothing_in_the_page_needs_more_than_a_strict_policy(open_page, address)
         answer = route.fetch()
         route.fulfill(response=answer, headers={**answer.headers, **policy})
 
-    errors = []  # a refusal is one; that this test looks at the pixels more than once is a mere warning
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    messages = []
+    page.on("console", lambda message: messages.append(message.text))
     page.route(address, forbid_inline)
     page.goto(f"{address}#user=user-3&item=item-7")
     playwright.expect(rows(page, "recommendations")).to_have_count(10)
     wait_for_color(page, NEIGHBOR)
-    assert errors == []
+    assert messages == []
 
 
 def test_the_facts_say_what_the_model_costs(open_page, address, runs):
