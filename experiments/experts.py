@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from tableless.embedding.decoders import EmbeddingNetwork
@@ -11,7 +12,7 @@ from tableless.recommender.models import Recommender
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model
 
 from .finished import NOT_RUN, Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import BOOKS, settings, split_of
 from .training_runs import perform as train_and_measure
 from .writing import new_picture, save_picture, table
@@ -52,7 +53,7 @@ def _runs(num_experts: int | None) -> list[Settings]:
     return [settings(BOOKS, "dhe", BUDGET, seed, options=options) for seed in seeds]
 
 
-EXPERIMENT = Experiment("experts", in_turn(_runs(number) for number in NUM_EXPERTS), perform)
+EXPERIMENT = Experiment("experts", list(chain.from_iterable(_runs(number) for number in NUM_EXPERTS)), perform)
 
 
 def section(lines: Sequence[Line]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tableless.recommender.lines import Line
 
 from .feature_data import FeatureData, Numbers, load_features
 from .finished import NOT_RUN, Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .writing import table
 
 SEEDS = range(2)
@@ -148,7 +149,11 @@ def _runs(data: str, kind: str, *, further_features: bool) -> list[Settings]:
 
 EXPERIMENT = Experiment(
     "features",
-    in_turn(_runs(data, kind, further_features=also) for kind in KINDS for also in (False, True) for data in DATA),
+    list(
+        chain.from_iterable(
+            _runs(data, kind, further_features=also) for kind in KINDS for also in (False, True) for data in DATA
+        )
+    ),
     perform,
 )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import chain
 
 from tableless.recommender.lines import Line
 
 from .claims import Claim
 from .finished import NOT_RUN, Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import MOVIELENS, perform, settings
 from .writing import new_picture, save_picture, table
 
@@ -21,7 +22,7 @@ def _runs(depth: int) -> list[Settings]:
     return [settings(MOVIELENS, "dhe", "1/4", seed, options={"depth": depth}) for seed in SEEDS]
 
 
-EXPERIMENT = Experiment("figure3", in_turn(_runs(depth) for depth in DEPTHS), perform)
+EXPERIMENT = Experiment("figure3", list(chain.from_iterable(_runs(depth) for depth in DEPTHS)), perform)
 
 CLAIMS = [
     Claim("five hidden layers are above one", _runs(5), _runs(1)),

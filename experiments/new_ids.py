@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tableless.recommender.training import TrainConfig, train
 
 from .finished import Finished
 from .genres import genres_of
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import settings, split_of, trained_teacher
 from .writing import table
 
@@ -96,7 +97,7 @@ def _runs(way: str) -> list[Settings]:
     return [settings(TWEETS, scheme, "1/4", seed, options=options) | {"way": way} for seed in seeds]
 
 
-EXPERIMENT = Experiment("new_ids", in_turn(_runs(way) for way in WAYS), perform)
+EXPERIMENT = Experiment("new_ids", list(chain.from_iterable(_runs(way) for way in WAYS)), perform)
 
 
 def section(lines: Sequence[Line]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tableless.recommender.streaming import RESERVOIR, Reservoir, StreamReport, 
 from tableless.recommender.training import TrainConfig
 
 from .finished import NOT_RUN, Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .writing import new_picture, save_picture, table
 
 SEEDS = range(2)
@@ -151,7 +152,7 @@ def _runs(scheme: str) -> list[Settings]:
     return [{**shape, "scheme": scheme, "seed": seed} for seed in (range(1) if scheme == POPULARITY else SEEDS)]
 
 
-EXPERIMENT = Experiment("online", in_turn(_runs(way) for way in WAYS), perform)
+EXPERIMENT = Experiment("online", list(chain.from_iterable(_runs(way) for way in WAYS)), perform)
 
 
 def section(lines: Sequence[Line]) -> str:

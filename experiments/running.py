@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from itertools import zip_longest
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -54,11 +53,10 @@ class Experiment:
 
 
 def run_all(experiments: Sequence[Experiment], *, workers: int = 2, minutes: float | None = None) -> None:
-    """Do what is pending, in order, and show how far it is; after `minutes` no further run is begun."""
-    pending = [(experiment, settings) for experiment in experiments for settings in experiment.pending()]
+    """Do what is pending and show how far it is; after `minutes` no further run is begun."""
     show = _Progress(experiments, workers=workers)
     stop_at = None if minutes is None else time.monotonic() + 60 * minutes
-    queue = iter(pending)
+    queue = iter(first_seeds_first(experiments))
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_use_one_core) as pool:
         under_way: dict[Future[Line], Experiment] = {}
 
@@ -79,9 +77,13 @@ def run_all(experiments: Sequence[Experiment], *, workers: int = 2, minutes: flo
             show.finished(experiment, line)
 
 
-def in_turn(rows: Iterable[Sequence[Settings]]) -> list[Settings]:
-    """The runs of a table, given by rows: the first of every row, then the second, so that it fills evenly."""
-    return [run for runs in zip_longest(*rows) for run in runs if run is not None]
+def first_seeds_first(experiments: Iterable[Experiment]) -> list[tuple[Experiment, Settings]]:
+    """What is pending, the first seed of every experiment before the second of any: an early stop leaves no row empty.
+
+    What is only measured once has no seed, and counts as a first one.
+    """
+    pending = [(experiment, settings) for experiment in experiments for settings in experiment.pending()]
+    return sorted(pending, key=lambda each: each[1].get("train", each[1]).get("seed", 0))
 
 
 def main(experiment: Experiment) -> None:

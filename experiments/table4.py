@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from tableless.recommender.lines import Line
 
 from .claims import Claim
 from .finished import Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import MOVIELENS, perform, settings
 from .writing import table
 
@@ -37,7 +38,11 @@ def _runs(scheme: str, num_hashes: int) -> list[Settings]:
 
 EXPERIMENT = Experiment(
     "table4",
-    in_turn(_runs(scheme, number) for scheme in reversed(NUM_HASHES_OF) for number in NUM_HASHES_OF[scheme]),
+    list(
+        chain.from_iterable(
+            _runs(scheme, number) for scheme in reversed(NUM_HASHES_OF) for number in NUM_HASHES_OF[scheme]
+        )
+    ),
     perform,
 )
 

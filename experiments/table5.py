@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tableless.recommender.lines import Line
 
 from .claims import Claim
 from .finished import Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import MOVIELENS, SMALL_BATCHES, perform, settings
 from .writing import table
 
@@ -36,7 +37,7 @@ def _end_to_end(normalization: str, activation: str) -> list[Settings]:
 _COMBINATIONS = [(normalization, activation) for normalization in NORMALIZATIONS for activation in ACTIVATIONS]
 EXPERIMENT = Experiment(
     "table5",
-    in_turn([_fast(*each) for each in _COMBINATIONS] + [_end_to_end(*each) for each in PAPER]),
+    list(chain.from_iterable([_fast(*each) for each in _COMBINATIONS] + [_end_to_end(*each) for each in PAPER])),
     perform,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
@@ -23,7 +24,7 @@ from tableless.recommender.training import TrainConfig, train
 from .claims import Claim
 from .finished import Finished
 from .genres import genres_of
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import MOVIELENS, SMALL_BATCHES, settings, split_of, trained_teacher
 from .writing import table
 
@@ -110,7 +111,11 @@ def _runs(scheme: str, encoding: str, *, genres_in_mlp: bool) -> list[Settings]:
 
 EXPERIMENT = Experiment(
     "table7",
-    in_turn(_runs(scheme, encoding, genres_in_mlp=also) for also in (False, True) for scheme, encoding, _, _ in ROWS),
+    list(
+        chain.from_iterable(
+            _runs(scheme, encoding, genres_in_mlp=also) for also in (False, True) for scheme, encoding, _, _ in ROWS
+        )
+    ),
     perform,
 )
 

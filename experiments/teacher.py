@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from tableless.embedding.deep_hash import PAPER_NETWORK
@@ -13,7 +14,7 @@ from tableless.recommender.runs import DataConfig, ModelConfig, build_model, mea
 from tableless.recommender.training import TrainConfig, train
 
 from .finished import NOT_RUN, Finished
-from .running import Experiment, Settings, in_turn, main
+from .running import Experiment, Settings, main
 from .training_runs import MOVIELENS, settings, split_of, trained_teacher
 from .writing import table
 
@@ -56,7 +57,7 @@ def _runs(way: str) -> list[Settings]:
     return runs
 
 
-EXPERIMENT = Experiment("teacher", in_turn(_runs(way) for way in WAYS), perform)
+EXPERIMENT = Experiment("teacher", list(chain.from_iterable(_runs(way) for way in WAYS)), perform)
 
 
 def section(lines: Sequence[Line]) -> str:

@@ -25,7 +25,7 @@ from experiments import (
 from experiments.__main__ import EXPERIMENTS
 from experiments.claims import Claim
 from experiments.finished import INFEASIBLE, NOT_RUN, Difference, Finished
-from experiments.running import Experiment, in_turn, key, run_all
+from experiments.running import Experiment, first_seeds_first, key, run_all
 
 from tableless.recommender.lines import append_line
 from tableless.recommender.runs import DataConfig
@@ -95,9 +95,17 @@ def test_no_run_is_begun_after_the_time_is_up():
     assert len(experiment.pending()) == 3
 
 
-def test_tables_fill_evenly():
-    rows = [[{"a": 0}, {"a": 1}], [{"b": 0}], [{"c": 0}, {"c": 1}]]
-    assert in_turn(rows) == [{"a": 0}, {"b": 0}, {"c": 0}, {"a": 1}, {"c": 1}]
+def test_the_first_seed_of_everything_comes_first():
+    by_hand = Experiment(
+        "by hand", [{"number": number, "seed": seed} for number in range(2) for seed in range(2)], double
+    )
+    trained = Experiment("trained", [{"number": 2, "train": {"seed": seed}} for seed in range(2)], double)
+    once = Experiment("once", [{"number": 0}], double)
+    order = [(experiment.name, *run.values()) for experiment, run in first_seeds_first([by_hand, trained, once])]
+    assert order == [
+        *[("by hand", 0, 0), ("by hand", 1, 0), ("trained", 2, {"seed": 0}), ("once", 0)],
+        *[("by hand", 0, 1), ("by hand", 1, 1), ("trained", 2, {"seed": 1})],
+    ]
 
 
 def lines_of(values):
