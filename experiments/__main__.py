@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import report
+from . import repeated, report
 from .running import run_all
 
 # Of each seed the cheap ones first.
@@ -22,12 +22,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"which (all): {', '.join(EXPERIMENTS)}")
     parser.add_argument("--workers", type=int, default=2, help="runs side by side, a core each")
     parser.add_argument("--minutes", type=float, help="begin no run after this time")
+    parser.add_argument("--repeat", type=int, metavar="ROWS", help="run so many finished rows, drawn at random, again")
+    parser.add_argument("--draw", type=int, default=0, help="another number draws other rows")
     arguments = parser.parse_args()
-    run_all(
-        [EXPERIMENTS[name] for name in arguments.names or EXPERIMENTS],
-        workers=arguments.workers,
-        minutes=arguments.minutes,
-    )
+    experiments = [EXPERIMENTS[name] for name in arguments.names or EXPERIMENTS]
+    if arguments.repeat:
+        experiments = [repeated.drawn(experiments, arguments.repeat, arguments.draw)]
+    run_all(experiments, workers=arguments.workers, minutes=arguments.minutes)
     print(f"the report is in {report.write()}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from . import (
     figure3,
     new_ids,
     online,
+    repeated,
     table1,
     table2,
     table3,
@@ -68,13 +70,13 @@ def write() -> Path:
     """Write the report and its pictures; says where."""
     lines = {name: module.EXPERIMENT.lines() for name, module in SECTIONS.items()}
     part = PATH.with_suffix(".md.part")
-    part.write_text(render(lines), encoding="utf-8")
+    part.write_text(render(lines, repeated.lines()), encoding="utf-8")
     part.replace(PATH)
     return PATH
 
 
-def render(lines: dict[str, list[Line]]) -> str:
-    """The text of the report, from the lines of each section."""
+def render(lines: dict[str, list[Line]], again: Sequence[Line] = ()) -> str:
+    """The text of the report, from the lines of each section and of runs that were done `again`."""
     figure2_lines = lines["Figure 2 (RQ1): accuracy against size"]
     parts = [
         _OPENING,
@@ -85,6 +87,8 @@ def render(lines: dict[str, list[Line]]) -> str:
         recommendation(Finished(figure2_lines)),
         "## What was run",
         _what_was_run(lines),
+        "## Rows drawn at random and run again",
+        repeated.section(again, {module.EXPERIMENT.name: module.EXPERIMENT for module in SECTIONS.values()}),
     ]
     for title, module in SECTIONS.items():
         parts += [f"## {title}", module.section(lines[title]), _failures(module.EXPERIMENT, lines[title])]

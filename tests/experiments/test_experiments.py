@@ -12,6 +12,7 @@ from experiments import (
     figure3,
     new_ids,
     online,
+    repeated,
     report,
     running,
     table1,
@@ -108,6 +109,22 @@ def test_the_first_seed_of_everything_comes_first():
     ]
 
 
+def test_rows_are_drawn_among_those_with_a_spread_and_shown_beside_what_they_were():
+    runs = [{"number": number, "seed": seed} for number in range(3) for seed in range(2)]
+    doubling = Experiment("doubling", runs, double)
+    for run in runs[:5]:
+        append_line(doubling.path, {**run, "results": {"auc": 0.5 + run["seed"] / 10}})
+    again = repeated.drawn([doubling], 2, draw=0)
+    assert sorted(run["run"]["number"] for run in again.runs) == [0, 0, 1, 1]  # 2 has one seed: there is no spread
+    assert again.runs == repeated.drawn([doubling], 2, draw=0).runs
+    lines = [{**run, "results": {"auc": 0.501 + run["run"]["seed"] / 10}} for run in again.runs[:2]]
+    row = repeated.section(lines, {"doubling": doubling}).splitlines()[-1]
+    number = again.runs[0]["run"]["number"]
+    assert row == f"| doubling | number {number} | 55.00 ± 7.07 | 55.10 ± 7.07 | 0.1000 |"
+    gone = Experiment("doubling", [], double)
+    assert repeated.section(lines, {"doubling": gone}) == repeated.section([], {}) == NOT_RUN
+
+
 def lines_of(values):
     """A line for each run: a number is its AUC, a word the error."""
     return [
@@ -161,9 +178,9 @@ def test_the_report_shows_what_lines_say_and_that_nothing_else_was_run():
         lines[title].append(run | {"results": {"auc": 0.5 + number / 100}, "seconds": 36.0})
     text = report.render(lines)
     assert all(f"## {title}" in text for title in report.SECTIONS)
-    assert "| identity | 55.00 ± 5.00 | 94.99 |" in text
+    assert "| identity | 51.00 ± 1.00 | 94.99 |" in text
     assert "| 15 of 15 | 0.15 |" in text
-    assert "uniform dense hashing is above identity | +2.67 | +4.00 ± 0.00 (3 pairs) | reproduced |" in text
+    assert "uniform dense hashing is above identity | +2.67 | +12.00 ± 0.00 (3 pairs) | reproduced |" in text
     claims = sum(len(getattr(module, "CLAIMS", [])) for module in report.SECTIONS.values())
     assert f"reproduced: {len(table3.CLAIMS)}, {NOT_RUN}: {claims - len(table3.CLAIMS)}." in text
 
@@ -173,7 +190,9 @@ def test_the_summary_names_the_claims_that_failed():
     title = "Table 3 (RQ2): encodings for DHE"
     for number, run in enumerate(table3.EXPERIMENT.runs):
         lines[title].append(run | {"results": {"auc": 0.9 - number / 100}, "seconds": 36.0})
-    assert "\n- the opposite: uniform dense hashing is above identity, -4.00 ± 0.00 (3 pairs); " in report.render(lines)
+    assert "\n- the opposite: uniform dense hashing is above identity, -12.00 ± 0.00 (3 pairs); " in report.render(
+        lines
+    )
 
 
 def test_encodings_that_know_only_numbered_ids_can_be_trained():
