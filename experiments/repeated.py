@@ -42,7 +42,7 @@ def drawn(experiments: Iterable[Experiment], num_rows: int, draw: int) -> Experi
     return Experiment(_NAME, [run for runs in chosen for run in runs], perform)
 
 
-def lines() -> list[Line]:
+def all_lines() -> list[Line]:
     """All that was ever repeated."""
     return read_lines(running.RESULTS / f"{_NAME}.jsonl")
 

@@ -70,7 +70,7 @@ def write() -> Path:
     """Write the report and its pictures; says where."""
     lines = {name: module.EXPERIMENT.lines() for name, module in SECTIONS.items()}
     part = PATH.with_suffix(".md.part")
-    part.write_text(render(lines, repeated.lines()), encoding="utf-8")
+    part.write_text(render(lines, repeated.all_lines()), encoding="utf-8")
     part.replace(PATH)
     return PATH
 
