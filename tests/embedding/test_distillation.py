@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from tableless import SCHEMES, DeepHashEmbedding, distil
+from tableless.embedding import distillation
 from tableless.embedding.distillation import _rate_for, settle_statistics
 from tableless.embedding.muon import Muon, _orthogonalise
 
@@ -73,6 +74,14 @@ def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
 @pytest.mark.parametrize(("width", "expected"), [(110, 0.03), (192, 0.03), (384, 0.015)])
 def test_wide_networks_have_a_lower_rate(width, expected):
     assert _rate_for(DeepHashEmbedding(8, width=width, num_hashes=512, depth=2)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("most_attempts", "comes_down"), [(1, False), (6, True)])
+def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_down, monkeypatch):
+    monkeypatch.setattr(distillation, "_MOST_ATTEMPTS", most_attempts)
+    table = structured_table(300, 4) @ structured_table(4, 8, seed=1)
+    scheme = DeepHashEmbedding(8, num_hashes=32, width=32, depth=4)
+    assert (distil(table, scheme, learning_rate=4.0).unexplained < 0.01) == comes_down
 
 
 def test_the_same_seed_gives_the_same_fit():

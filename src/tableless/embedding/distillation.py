@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,9 @@ from .scheme import EmbeddingScheme, seeded
 _RATE, _WIDEST_AT_RATE = 0.03, 192
 # Each row of the table is visited as often as makes for so many visits together, within these bounds.
 _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
+# A fit has diverged if its mean error over a pass (and so many steps) is so much above the lowest before. One that has
+# not came down, or rose by 2 % at most, wherever it was watched (docs/decisions.md).
+_WATCHED_STEPS, _DIVERGED, _MOST_ATTEMPTS = 50, 1.25, 6
 _CHUNK = 16_384  # rows compared at once
 
 
@@ -50,7 +53,7 @@ def distil(
     counts: ‖e @ metric‖², and `weights` [rows] how much each row does. Every row is visited `visits` times: if not
     given 400 times, or fewer in a table of more than 7,500 rows; more is better, with diminishing returns. A batch has
     2048 rows for each expert: an update costs the same for few rows as for many. `learning_rate` is Muon's, chosen by
-    the width of the network if not given.
+    the width of the network if not given; a fit that diverges begins again at half the rate.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
@@ -96,11 +99,42 @@ def _fit(
     """The regression itself; returns how many steps it took."""
     if not len(rows):
         return 0
-    variance = ((rows @ metric).square().mean(-1) @ weights) / len(rows)
-    variance = torch.where(variance > 0, variance, 1)  # a table of zeros has none, and can be learned all the same
     batch_size = min(batch_size or 2048 * getattr(scheme, "num_experts", 1), len(rows))
     per_pass = -(-len(rows) // batch_size)
     steps = max(1, visits) * per_pass
+    beginning = {name: value.clone() for name, value in scheme.state_dict().items()}
+    for attempt in range(_MOST_ATTEMPTS):
+        scheme.load_state_dict(beginning)
+        lowest, recent, watched = float("inf"), torch.zeros((), device=rows.device), max(_WATCHED_STEPS, per_pass)
+        errors = _descend(scheme, ids, rows, metric, weights, steps, per_pass, learning_rate / 2**attempt, seed)
+        for step, error in enumerate(errors, start=1):
+            recent += error
+            if on_step:
+                on_step(step, steps, float(error))
+            if step % watched == 0:
+                mean, recent = float(recent) / watched, torch.zeros_like(recent)
+                if not mean <= _DIVERGED * lowest and attempt + 1 < _MOST_ATTEMPTS:
+                    break
+                lowest = min(lowest, mean)
+        else:
+            break
+    return steps
+
+
+def _descend(
+    scheme: EmbeddingScheme,
+    ids: Tensor,
+    rows: Tensor,
+    metric: Tensor,
+    weights: Tensor,
+    steps: int,
+    per_pass: int,
+    learning_rate: float,
+    seed: int,
+) -> Iterator[Tensor]:
+    """Fit, step by step: the error of each, as a share of the table's variance."""
+    variance = ((rows @ metric).square().mean(-1) @ weights) / len(rows)
+    variance = torch.where(variance > 0, variance, 1)  # a table of zeros has none, and can be learned all the same
     optimizer = Muon(scheme.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, learning_rate, total_steps=steps + 1, pct_start=0.15, cycle_momentum=False, final_div_factor=1000
@@ -117,9 +151,7 @@ def _fit(
         torch.autograd.backward(error)
         optimizer.step()
         schedule.step()
-        if on_step:
-            on_step(step + 1, steps, float(error.detach()))
-    return steps
+        yield error.detach()
 
 
 @torch.no_grad()
