@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,9 @@ from .scheme import EmbeddingScheme, seeded
 _RATE, _WIDEST_AT_RATE = 0.03, 192
 # Each row of the table is visited as often as makes for so many visits together, within these bounds.
 _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
-# A fit has diverged if its mean error over a pass (and so many steps) is so much above the lowest before. One that has
-# not came down, or rose by 2 % at most, wherever it was watched (docs/decisions.md).
-_WATCHED_STEPS, _DIVERGED, _MOST_ATTEMPTS = 50, 1.25, 6
+# A fit has diverged if its mean error over a pass, and so many steps at least, is so much above the lowest before, and
+# not negligible. Those that have not came down all the way, wherever they were watched (docs/decisions.md).
+_WATCHED_STEPS, _DIVERGED, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1e-3, 6
 _CHUNK = 16_384  # rows compared at once
 
 
@@ -105,20 +106,30 @@ def _fit(
     beginning = {name: value.clone() for name, value in scheme.state_dict().items()}
     for attempt in range(_MOST_ATTEMPTS):
         scheme.load_state_dict(beginning)
-        lowest, recent, watched = float("inf"), torch.zeros((), device=rows.device), max(_WATCHED_STEPS, per_pass)
         errors = _descend(scheme, ids, rows, metric, weights, steps, per_pass, learning_rate / 2**attempt, seed)
-        for step, error in enumerate(errors, start=1):
-            recent += error
-            if on_step:
-                on_step(step, steps, float(error))
-            if step % watched == 0:
-                mean, recent = float(recent) / watched, torch.zeros_like(recent)
-                if not mean <= _DIVERGED * lowest and attempt + 1 < _MOST_ATTEMPTS:
-                    break
-                lowest = min(lowest, mean)
-        else:
+        if on_step:
+            errors = _told(errors, lambda step, error: on_step(step, steps, error))
+        if _came_down(errors, max(_WATCHED_STEPS, per_pass), is_last=attempt + 1 == _MOST_ATTEMPTS):
             break
     return steps
+
+
+def _told(errors: Iterator[Tensor], tell: Callable[[int, float], None]) -> Iterator[Tensor]:
+    for step, error in enumerate(errors, start=1):
+        tell(step, float(error))
+        yield error
+
+
+def _came_down(errors: Iterator[Tensor], watched: int, *, is_last: bool) -> bool:
+    """Take all steps, or, unless it is the last attempt, give up where the mean error of `watched` steps has risen."""
+    lowest = float("inf")
+    while len(recent := list(islice(errors, watched))) == watched:
+        mean = float(torch.stack(recent).mean())
+        is_fine = mean <= max(_DIVERGED * lowest, _NEGLIGIBLE)  # what is not a number is not
+        if not (is_fine or is_last):
+            return False
+        lowest = min(lowest, mean)
+    return True
 
 
 def _descend(
