@@ -18,7 +18,7 @@ def test_mish_and_its_slope_are_those_of_the_definition():
 
 
 def test_gradients_of_units_that_are_far_off_are_no_subnormal_numbers():
-    """With which the processor computes tens of times more slowly."""
+    """With which the processor computes ten times more slowly."""
     x = WIDE.clone().requires_grad_()
     out = mish(x)
     out.backward(torch.full_like(x, 1e-15))

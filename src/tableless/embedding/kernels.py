@@ -104,7 +104,7 @@ _BLOCK = 32  # rows summed up in float32, before they are added to a float64
 def exponential(x: np.float32) -> np.float32:
     """eˣ, good to some units in the last place, of x clamped to [-40, 20].
 
-    Less would make no difference to a sum, and subnormal numbers of the gradients, which take tens of times as long.
+    Less would make no difference to a sum, but subnormal numbers of the gradients, which take ten times as long.
     """
     whole, rest = _split(x)
     p = _f32(1.5403530393381609e-4)  # 2^rest by its Taylor series, good to 1e-7
