@@ -20,7 +20,7 @@ VERDICTS = [REPRODUCED, OPPOSITE, NOT_REPRODUCED, UNCLEAR, UNDECIDED, ONE_SEED, 
 class Claim:
     """`runs` are said to be above `rivals` (or no worse, if `similar`), by `paper` points where it gives a number.
 
-    Both list their runs in the same order of seeds.
+    Both list their runs in the same order of seeds; where one has fewer, the others are left out of the comparison.
     """
 
     says: str

@@ -54,9 +54,9 @@ class Finished:
     def difference(
         self, runs: Sequence[Settings], others: Sequence[Settings], metric: str = "auc"
     ) -> Difference | None:
-        """How far `runs` are above `others`, run by run (which must be listed in the same order of seeds)."""
+        """How far `runs` are above `others`, run by run; both list their seeds in order, one of them perhaps fewer."""
         pairs = [
-            (self.values([run], metric), self.values([other], metric)) for run, other in zip(runs, others, strict=True)
+            (self.values([run], metric), self.values([other], metric)) for run, other in zip(runs, others, strict=False)
         ]
         differences = [own[0] - rival[0] for own, rival in pairs if own and rival]
         return Difference.of(differences) if differences else None

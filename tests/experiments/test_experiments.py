@@ -67,8 +67,14 @@ def test_the_report_has_a_section_for_each_experiment():
 def test_claims_compare_runs_that_are_asked_for(module):
     asked = {key(run) for run in module.EXPERIMENT.runs}
     for claim in getattr(module, "CLAIMS", []):
-        assert len(claim.runs) == len(claim.rivals) > 0, claim.says
+        pairs = list(zip(claim.runs, claim.rivals, strict=False))
+        assert pairs, claim.says
+        assert all(seed_of(run) == seed_of(rival) for run, rival in pairs), claim.says
         assert {key(run) for run in (*claim.runs, *claim.rivals)} <= asked, claim.says
+
+
+def seed_of(run):
+    return run["train"]["seed"] if "train" in run else run["seed"]
 
 
 def double(settings):
