@@ -1,3 +1,4 @@
+import copy
 import threading
 from typing import get_args
 
@@ -141,6 +142,18 @@ def test_a_scheme_that_cannot_be_watched_is_refused():
         scheme = trained()
     with pytest.raises(ValueError, match="build it outside"):
         FastEmbedding(scheme)
+
+
+@pytest.mark.parametrize("hot_ids", [0, 50, IDS[:50]])
+def test_a_copy_has_weights_of_its_own(hot_ids):
+    fast = FastEmbedding(trained(), hot_ids=hot_ids)
+    other = copy.deepcopy(torch.nn.Sequential(fast))[0]
+    with torch.no_grad():
+        other.scheme.decoder.output.weight.mul_(2)
+    assert (other.hot_ids is None) == (fast.hot_ids is None)
+    assert_same(fast, fast.scheme, IDS)
+    assert_same(other, other.scheme, IDS)
+    assert not torch.equal(fast(IDS), other(IDS))
 
 
 def test_a_negative_number_of_hot_ids_is_refused():

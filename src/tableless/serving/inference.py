@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -56,6 +57,7 @@ class FastEmbedding(nn.Module):
         self.embedding_dim = scheme.embedding_dim
         self.precision = precision
         self._sample_ids = _any_ids() if sample_ids is None else sample_ids.reshape(-1)[:_SAMPLE]
+        self._asked_hot_ids = hot_ids
         self._lock = threading.Lock()
         self._watch = Watch(scheme)
         self._fold()
@@ -88,6 +90,13 @@ class FastEmbedding(nn.Module):
     def train(self, mode: bool = True) -> Self:
         """It only ever evaluates, whatever the model around it does."""
         return super().train(False)
+
+    def __reduce__(self) -> tuple[Callable[[EmbeddingScheme], FastEmbedding], tuple[EmbeddingScheme]]:
+        """A copy, or the same in another process: made anew from the scheme, since locks and threads stay behind."""
+        make = functools.partial(
+            FastEmbedding, precision=self.precision, hot_ids=self._asked_hot_ids, sample_ids=self._sample_ids
+        )
+        return make, (self.scheme,)
 
     def _renew_if_changed(self) -> None:
         with self._lock:
