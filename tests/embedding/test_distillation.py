@@ -4,7 +4,7 @@ from torch import nn
 
 from tableless import SCHEMES, DeepHashEmbedding, distil
 from tableless.embedding import distillation
-from tableless.embedding.distillation import _rate_for, settle_statistics
+from tableless.embedding.distillation import _default_batch, _rate_for, settle_statistics
 from tableless.embedding.muon import Muon, _orthogonalise
 
 
@@ -69,6 +69,14 @@ def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
     scheme = SCHEMES["hashing-trick"](1, num_rows=4)
     assert distil(torch.ones(3, 1), scheme).steps == 400
     assert distil(torch.ones(300_000, 1), scheme, batch_size=300_000).steps == 60
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_experts", "expected"),
+    [(1_000, 1, 2048), (16_000, 1, 2048), (38_093, 1, 4762), (38_093, 3, 6144), (10**6, 1, 8192), (10**6, 18, 125_010)],
+)
+def test_a_batch_is_an_eighth_of_an_experts_rows_within_bounds(rows, num_experts, expected):
+    assert _default_batch(rows, num_experts) == expected
 
 
 @pytest.mark.parametrize(("width", "expected"), [(110, 0.03), (192, 0.03), (384, 0.015)])

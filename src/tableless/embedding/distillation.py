@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,9 +19,13 @@ from .scheme import EmbeddingScheme, seeded
 _RATE, _WIDEST_AT_RATE = 0.03, 192
 # Each row of the table is visited as often as makes for so many visits together, within these bounds.
 _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
-# A fit has diverged if its mean error over a pass, and so many steps at least, is so much above the lowest before, and
-# not negligible. Those that have not came down all the way, wherever they were watched (docs/decisions.md).
-_WATCHED_STEPS, _DIVERGED, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1e-3, 6
+# Rows of a batch, for each expert: an eighth of its rows, since smaller parts are too noisy for the rate, within these
+# bounds: an update costs the same for few rows as for many, and memory is finite (docs/decisions.md).
+_SHARE, _SMALLEST_BATCH, _LARGEST_BATCH = 1 / 8, 2048, 8192
+# A fit has diverged if its mean error over a pass, and so many steps at least, is so much above the lowest before
+# (less is enough once half of the steps are taken), and not negligible. Those that have not came down all the way,
+# wherever they were watched (docs/decisions.md).
+_WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1.1, 1e-3, 6
 _CHUNK = 16_384  # rows compared at once
 
 
@@ -53,8 +58,8 @@ def distil(
     `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
     counts: ‖e @ metric‖², and `weights` [rows] how much each row does. Every row is visited `visits` times: if not
     given 400 times, or fewer in a table of more than 7,500 rows; more is better, with diminishing returns. A batch has
-    2048 rows for each expert: an update costs the same for few rows as for many. `learning_rate` is Muon's, chosen by
-    the width of the network if not given; a fit that diverges begins again at half the rate.
+    an eighth of the rows, but at least 2048 and at most 8192 for each expert. `learning_rate` is Muon's, chosen by the
+    width of the network if not given; a fit that diverges begins again at half the rate.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
@@ -100,7 +105,7 @@ def _fit(
     """The regression itself; returns how many steps it took."""
     if not len(rows):
         return 0
-    batch_size = min(batch_size or 2048 * getattr(scheme, "num_experts", 1), len(rows))
+    batch_size = min(batch_size or _default_batch(len(rows), getattr(scheme, "num_experts", 1)), len(rows))
     per_pass = -(-len(rows) // batch_size)
     steps = max(1, visits) * per_pass
     beginning = {name: value.clone() for name, value in scheme.state_dict().items()}
@@ -109,9 +114,13 @@ def _fit(
         errors = _descend(scheme, ids, rows, metric, weights, steps, per_pass, learning_rate / 2**attempt, seed)
         if on_step:
             errors = _told(errors, lambda step, error: on_step(step, steps, error))
-        if _came_down(errors, max(_WATCHED_STEPS, per_pass), is_last=attempt + 1 == _MOST_ATTEMPTS):
+        if _came_down(errors, max(_WATCHED_STEPS, per_pass), steps, is_last=attempt + 1 == _MOST_ATTEMPTS):
             break
     return steps
+
+
+def _default_batch(num_rows: int, num_experts: int) -> int:
+    return num_experts * min(max(_SMALLEST_BATCH, math.ceil(_SHARE * num_rows / num_experts)), _LARGEST_BATCH)
 
 
 def _told(errors: Iterator[Tensor], tell: Callable[[int, float], None]) -> Iterator[Tensor]:
@@ -120,12 +129,14 @@ def _told(errors: Iterator[Tensor], tell: Callable[[int, float], None]) -> Itera
         yield error
 
 
-def _came_down(errors: Iterator[Tensor], watched: int, *, is_last: bool) -> bool:
+def _came_down(errors: Iterator[Tensor], watched: int, steps: int, *, is_last: bool) -> bool:
     """Take all steps, or, unless it is the last attempt, give up where the mean error of `watched` steps has risen."""
-    lowest = float("inf")
+    lowest, taken = float("inf"), 0
     while len(recent := list(islice(errors, watched))) == watched:
+        taken += watched
         mean = float(torch.stack(recent).mean())
-        is_fine = mean <= max(_DIVERGED * lowest, _NEGLIGIBLE)  # what is not a number is not
+        limit = _DIVERGED if 2 * taken < steps else _DIVERGED_AT_HALF
+        is_fine = mean <= max(limit * lowest, _NEGLIGIBLE)  # what is not a number is not
         if not (is_fine or is_last):
             return False
         lowest = min(lowest, mean)
