@@ -19,8 +19,8 @@ EXPERIMENT = Experiment(
     "elsewhere",
     [
         settings(data, scheme, budget, seed, training=training)
-        for data, training in ((TWEETS, SMALL_BATCHES), (ALL_BOOKS, LARGE_BATCHES))
-        for seed in range(3)
+        for data, training, seeds in ((TWEETS, SMALL_BATCHES, range(5)), (ALL_BOOKS, LARGE_BATCHES, range(3)))
+        for seed in seeds
         for scheme, budget in (("full", "1/1"), ("dhe", "1/4"))
     ],
     perform,
