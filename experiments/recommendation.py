@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tableless import SCHEMES
 
+from .claims import SIMILAR
 from .figure2 import COMPRESSED, PANELS, runs_of
-from .finished import NOT_RUN, Finished
+from .finished import NOT_RUN, Difference, Finished
 from .writing import table
 
 BUDGETS = ["1/1", "1/2", "1/4", "1/8"]
@@ -59,7 +60,12 @@ def _best(finished: Finished, panel: str, budget: str, schemes: list[str]) -> st
     tied = []
     for other in others:
         difference = finished.difference(runs_of(panel, best, budget), runs_of(panel, other, budget))
-        if difference is not None and difference.half_width is not None and not difference.is_clear:
+        if difference is not None and not _is_ahead(difference):
             tied.append(other)
     also = f"; not clearly below: {', '.join(tied)}" if tied else ""
     return f"{best} {finished.cell(runs_of(panel, best, budget))}{also}"
+
+
+def _is_ahead(difference: Difference) -> bool:
+    """By its interval; a single pair has none, and has to be ahead by more than what counts as similar."""
+    return difference.mean > SIMILAR if difference.half_width is None else difference.is_clear

@@ -9,6 +9,7 @@ import torch
 from experiments import (
     experts,
     features,
+    figure2,
     figure3,
     new_ids,
     online,
@@ -26,6 +27,7 @@ from experiments import (
 from experiments.__main__ import EXPERIMENTS
 from experiments.claims import Claim
 from experiments.finished import INFEASIBLE, NOT_RUN, Difference, Finished
+from experiments.recommendation import recommendation
 from experiments.running import Experiment, first_seeds_first, key, run_all
 
 from tableless.recommender.lines import append_line
@@ -175,6 +177,16 @@ def test_a_verdict_needs_an_interval_that_leaves_out_zero(own, rival, similar, v
         [{"run": len(own) + number} for number in range(len(rival))],
     )
     assert Claim("x", runs, rivals, similar=similar).verdict(Finished(lines)) == verdict
+
+
+@pytest.mark.parametrize(("dhe", "is_level"), [([0.9], True), ([0.89], False), ([0.9, 0.9, 0.9], True)])
+def test_a_rival_with_one_seed_is_not_ahead_by_less_than_what_counts_as_similar(dhe, is_level):
+    runs = list(zip(figure2.runs_of("Globo, GMF", "dhe", "1/4"), dhe, strict=False))
+    runs.append((figure2.runs_of("Globo, GMF", "compositional", "1/4")[0], 0.901))
+    finished = Finished([run | {"results": {"auc": auc}} for run, auc in runs])
+    (row,) = [row for row in recommendation(finished).splitlines() if row.startswith("| Globo, GMF | 1/4")]
+    assert ("compositional 90.10; not clearly below: dhe |" in row) == is_level
+    assert "compositional 90.10" in row
 
 
 def test_the_report_shows_what_lines_say_and_that_nothing_else_was_run():
