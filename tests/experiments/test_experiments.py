@@ -233,8 +233,8 @@ def test_genres_alone_give_like_films_the_same_score():
     model = table7._model(training_runs.ModelConfig(**settings["model"]), split, table7.GENRES, WORLD, 0)
     ids = torch.tensor([3, 13, 4])  # genres follow from the last digit in the world
     vectors = model.items(ids)
-    assert vectors[0].equal(vectors[1])
-    assert not vectors[0].equal(vectors[2])
+    torch.testing.assert_close(vectors[0], vectors[1])  # some CPUs round by the place in a batch
+    assert not torch.allclose(vectors[0], vectors[2])
 
 
 @pytest.mark.parametrize("way", [new_ids.POPULARITY, new_ids.SHARED_ROW, new_ids.WITH_GENRES])

@@ -187,6 +187,13 @@ def test_it_stays_in_evaluation_mode_and_needs_no_gradient():
     assert not fast(IDS[:3]).requires_grad
 
 
+@pytest.fixture
+def _int8_on_any_cpu(monkeypatch):
+    """Without the instructions it is slow, not wrong."""
+    monkeypatch.setattr("tableless.serving.int8_network.is_supported", lambda: True)
+
+
+@pytest.mark.usefixtures("_int8_on_any_cpu")
 @pytest.mark.parametrize("architecture", get_args(Architecture))
 @pytest.mark.parametrize(
     "arguments", [{}, {"num_hashes": 256}, {"activation": "relu"}, {"num_experts": 3}, {"depth": 0}], ids=str
@@ -200,6 +207,7 @@ def test_int8_is_close(architecture, arguments):
     assert cosine.mean() > 0.999
 
 
+@pytest.mark.usefixtures("_int8_on_any_cpu")
 def test_int8_codes_are_the_codes_rounded():
     scheme = trained(num_hashes=256)
     network = FastEmbedding(scheme, precision="int8")._network
