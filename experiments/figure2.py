@@ -81,7 +81,7 @@ EXPERIMENT = Experiment(
         *_full(BOOKS, "mlp", SMALL_BATCHES),
         *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES, LEADING),
         *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES, LEADING),
-        *_runs(MOVIELENS, "mlp", ["1/8", "1/2"], SMALL_BATCHES, LEADING, ONE_SEED),
+        *_runs(MOVIELENS, "mlp", ["1/8", "1/2"], SMALL_BATCHES, LEADING),
         *_runs(MOVIELENS, "mlp", ["1/4"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
         *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
         *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
