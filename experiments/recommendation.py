@@ -68,4 +68,4 @@ def _best(finished: Finished, panel: str, budget: str, schemes: list[str]) -> st
 
 def _is_ahead(difference: Difference) -> bool:
     """By its interval; a single pair has none, and has to be ahead by more than what counts as similar."""
-    return difference.mean > SIMILAR if difference.half_width is None else difference.is_clear
+    return difference.mean > (SIMILAR if difference.half_width is None else difference.half_width)
