@@ -36,8 +36,8 @@ DECAYED = replace(SMALL_BATCHES, weight_decay=TEACHER_DECAY)
 REGULARISED = ["full", "low-rank", "hash-embedding"]
 
 
-def _full(data: DataConfig, backbone: str, training: TrainConfig) -> list[Settings]:
-    return [settings(data, "full", "1/1", seed, backbone=backbone, training=training) for seed in SEEDS]
+def _full(data: DataConfig, backbone: str, training: TrainConfig, seeds: Sequence[int] = SEEDS) -> list[Settings]:
+    return [settings(data, "full", "1/1", seed, backbone=backbone, training=training) for seed in seeds]
 
 
 def _runs(
@@ -87,19 +87,22 @@ EXPERIMENT = Experiment(
         *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
         *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES, _without(LEVEL), ONE_SEED),
         *_runs(NEWS, "gmf", ["1/4"], LARGE_BATCHES, _without(SOME), ONE_SEED),
+        *_full(NEWS, "mlp", LARGE_BATCHES, ONE_SEED),
+        *_runs(NEWS, "mlp", ["1/4"], LARGE_BATCHES, SOME, ONE_SEED),
         *(run for data in (MOVIELENS, BOOKS) for run in _full(data, "gmf", DECAYED)),
         *(run for data in (MOVIELENS, BOOKS) for run in _runs(data, "gmf", ["1/4"], DECAYED, REGULARISED[1:])),
     ],
     perform,
 )
 
-# The data and backbones of the paper's four panels and one more, by the names they have in the report.
+# The data and backbones of the paper's four panels and two more, by the names they have in the report.
 PANELS: dict[str, tuple[DataConfig, str]] = {
     "ML-1M, GMF": (MOVIELENS, "gmf"),
     "ML-1M, MLP": (MOVIELENS, "mlp"),
     "Book-Crossing 5-core, GMF": (BOOKS, "gmf"),
     "Book-Crossing 5-core, MLP": (BOOKS, "mlp"),
     "Globo, GMF": (NEWS, "gmf"),
+    "Globo, MLP": (NEWS, "mlp"),
 }
 
 
