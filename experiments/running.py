@@ -78,12 +78,15 @@ def run_all(experiments: Sequence[Experiment], *, workers: int = 2, minutes: flo
 
 
 def first_seeds_first(experiments: Iterable[Experiment]) -> list[tuple[Experiment, Settings]]:
-    """What is pending, the first seed of every experiment before the second of any: an early stop leaves no row empty.
-
-    What is only measured once has no seed, and counts as a first one.
-    """
+    """What is pending, the first seed of everything before any second one: an early stop leaves no row empty."""
     pending = [(experiment, settings) for experiment in experiments for settings in experiment.pending()]
-    return sorted(pending, key=lambda each: each[1].get("train", each[1]).get("seed", 0))
+    return sorted(pending, key=lambda each: seed_of(each[1]))
+
+
+def seed_of(run: Settings | Line) -> int:
+    """Which seed a run has, planned or finished; what is only measured once has none, and counts as a first one."""
+    seed: int = run.get("train", run).get("seed", 0)
+    return seed
 
 
 def main(experiment: Experiment) -> None:
