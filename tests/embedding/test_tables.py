@@ -5,6 +5,7 @@ from tableless import SCHEMES, embedding_for
 from tableless.embedding.lookup import _binary_search, find
 from tableless.embedding.scheme import resolve_budget
 from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
+from tableless.embedding.tables.summed_rows import sum_of_rows
 
 
 def test_the_hashing_trick_gives_colliding_ids_one_vector_and_bloom_hardly_ever():
@@ -15,6 +16,20 @@ def test_the_hashing_trick_gives_colliding_ids_one_vector_and_bloom_hardly_ever(
     )
     assert len(trick) <= vocab // 4
     assert len(bloom) > 0.98 * vocab
+
+
+@pytest.mark.parametrize("num_rows", [3, 64, 65, 1000])  # of four look-ups, a product up to 64
+def test_the_sum_of_rows_and_its_gradient_are_those_of_adding_them_up(num_rows):
+    random = torch.Generator().manual_seed(num_rows)
+    table = torch.randn(num_rows, 5, generator=random, requires_grad=True)
+    rows = torch.randint(num_rows, (2, 7, 4), generator=random)
+    rows[0, 0] = rows[0, 0, 0]  # the same row four times
+    weights = torch.randn(2, 7, 5, generator=random)
+    added_up = torch.stack([table[rows[..., number]] for number in range(4)]).sum(0)
+    expected = torch.autograd.grad((added_up * weights).sum(), table)[0]
+    summed = sum_of_rows(table, rows)
+    torch.testing.assert_close(summed, added_up)
+    torch.testing.assert_close(torch.autograd.grad((summed * weights).sum(), table)[0], expected)
 
 
 @pytest.mark.parametrize("name", ["compositional", "hash-embedding", "low-rank", "full", "dhe"])

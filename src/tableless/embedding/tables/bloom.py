@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from .summed_rows import sum_of_rows
 
 
 class BloomEmbedding(EmbeddingScheme):
@@ -38,7 +38,7 @@ class BloomEmbedding(EmbeddingScheme):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
-        return F.embedding(self.hashes(ids), self.table).sum(-2)
+        return sum_of_rows(self.table, self.hashes(ids))
 
     @classmethod
     def from_budget(

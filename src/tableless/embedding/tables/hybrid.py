@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .frequent_rows import FrequentRows
+from .summed_rows import sum_of_rows
 
 
 class HybridHashing(EmbeddingScheme):
@@ -47,7 +47,7 @@ class HybridHashing(EmbeddingScheme):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
-        hashed = F.embedding(self.hashes(ids), self.table).sum(-2)
+        hashed = sum_of_rows(self.table, self.hashes(ids))
         if not self.num_frequent:
             return hashed
         rows, is_frequent = self.frequent(ids)
