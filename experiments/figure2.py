@@ -87,10 +87,10 @@ EXPERIMENT = Experiment(
         *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
         *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES, _without(LEVEL), ONE_SEED),
         *_runs(NEWS, "gmf", ["1/4"], LARGE_BATCHES, _without(SOME), ONE_SEED),
-        *_full(NEWS, "mlp", LARGE_BATCHES, ONE_SEED),
-        *_runs(NEWS, "mlp", ["1/4"], LARGE_BATCHES, SOME, ONE_SEED),
         *(run for data in (MOVIELENS, BOOKS) for run in _full(data, "gmf", DECAYED)),
         *(run for data in (MOVIELENS, BOOKS) for run in _runs(data, "gmf", ["1/4"], DECAYED, REGULARISED[1:])),
+        *_full(NEWS, "mlp", LARGE_BATCHES, ONE_SEED),
+        *_runs(NEWS, "mlp", ["1/4"], LARGE_BATCHES, SOME, ONE_SEED),
     ],
     perform,
 )
