@@ -78,7 +78,7 @@ def run_all(experiments: Sequence[Experiment], *, workers: int = 2, minutes: flo
 
 
 def first_seeds_first(experiments: Iterable[Experiment]) -> list[tuple[Experiment, Settings]]:
-    """What is pending, the first seed of everything before any second one: an early stop leaves no row empty."""
+    """What is pending, the first seed of everything before any second one: an early stop leaves few rows empty."""
     pending = [(experiment, settings) for experiment in experiments for settings in experiment.pending()]
     return sorted(pending, key=lambda each: seed_of(each[1]))
 

@@ -33,9 +33,9 @@ PAPER: dict[str, dict[int, float]] = {
 
 
 def _num_seeds(scheme: str, num_hashes: int) -> int:
-    if scheme == "dhe":
-        return 3
-    return 1 if num_hashes >= MANY_HASHES else {"bloom": 3}.get(scheme, 2)
+    if scheme != "dhe" and num_hashes >= MANY_HASHES:
+        return 1
+    return 3 if scheme in ("dhe", "bloom") else 2
 
 
 def _runs(scheme: str, num_hashes: int) -> list[Settings]:
