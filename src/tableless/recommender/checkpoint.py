@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..embedding.whole_files import write_text
 from .models import BACKBONES, MLP, Recommender
 from .training import EpochReport
 
-_METRICS, _STATE, _START = "metrics.jsonl", "resume.safetensors", "start.safetensors"
+_METRICS, _STATE, _START, _STAGES = "metrics.jsonl", "resume.safetensors", "start.safetensors", "start.json"
 
 
 def describe_recommender(model: Recommender) -> dict[str, Any]:
@@ -115,16 +115,20 @@ class RunDirectory:
                 f"{self.directory / _METRICS} is damaged, and {_STATE} cannot be resumed without it; give another --out"
             ) from None
 
-    def start(self) -> dict[str, Tensor] | None:
-        """What training began with (weights, a teacher), if an earlier attempt got that far."""
+    def start(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]] | None:
+        """What training began with (weights, a teacher) and the stages before, if an earlier attempt got that far."""
         path = self.directory / _START
-        return load_tensors(path) if self._resume and path.exists() else None
+        if not self._resume or not path.exists():
+            return None
+        stages = self.directory / _STAGES
+        return load_tensors(path), read_json(stages)["stages"] if stages.exists() else []
 
-    def keep_start(self, model: Mapping[str, Tensor]) -> None:
-        """Keep what training begins with."""
+    def keep_start(self, model: Mapping[str, Tensor], stages: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what training begins with, and what was done to get there. The weights are written last."""
         if not self._writes:
             return
         write_text(self.directory / CONFIG, json.dumps(self.config, indent=2) + "\n")
+        write_text(self.directory / _STAGES, json.dumps({"stages": list(stages)}, indent=2) + "\n")
         save_tensors(model, self.directory / _START)
 
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:

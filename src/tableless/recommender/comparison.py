@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..embedding.whole_files import replacing
+from .evaluation import METRICS
 from .lines import append_line, read_lines
-from .runs import DataConfig, ModelConfig, run, versions, with_seed
+from .recipes import is_too_large, train_teacher
+from .runs import DataConfig, ModelConfig, build_model, run, versions, with_seed
 from .splits import Split
+from .teachers import Teacher
 from .training import TrainConfig
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Result = dict[str, Any]
+
+TOP = "ndcg@10"
+"""The measure that is shown beside the AUC, which flatters: it hardly sees the first ten, and people see nothing else."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ def compare(
         for model in plan.models(embedding_dim=embedding_dim)
     ]
     results = []
+    teachers: dict[tuple[str, int], Teacher] = {}
     for index, (model, training) in enumerate(wanted):
         # Where the data was found is this machine's business, and no part of what was run.
         line: Result = {"data": asdict(replace(data, data_dir=None)), "model": asdict(model), "train": asdict(training)}
@@ -65,7 +73,9 @@ def compare(
             on_run(index, len(wanted), line)
         if _key(line) not in finished:
             try:
-                line |= {"versions": versions(), "results": run(data, model, training, split)[1]}
+                teacher = _teacher(teachers, model, training, split)
+                results_of_run = run(data, model, training, split, teacher=teacher)[1]
+                line |= {"versions": versions(), "results": results_of_run}
             except ValueError as error:  # a budget too small for this scheme is a finding, not a reason to stop
                 line |= {"error": str(error)}
             append_line(out, line)
@@ -74,19 +84,42 @@ def compare(
     return results
 
 
+def _teacher(
+    known: dict[tuple[str, int], Teacher], model: ModelConfig, training: TrainConfig, split: Split
+) -> Teacher | None:
+    """The table that the models of one backbone and seed learn from: trained for the first, the same for all."""
+    if training.recipe != "fast":
+        return None
+    key = model.backbone, training.seed
+    if key not in known:
+        example = build_model(replace(model, scheme="full"), split, seed=training.seed)
+        if is_too_large(example, split):
+            return None
+        known[key] = train_teacher(example, split, training)
+    return known[key]
+
+
 def summarise(lines: Iterable[Result]) -> list[Result]:
-    """Means over seeds, best first within a backbone and budget, with the share of the gap to the full table."""
+    """Means over seeds, best first within a backbone and size, with the share of the gap to the full table.
+
+    Where a scheme can't answer for new ids, all are compared on the known ones.
+    """
     groups: dict[tuple[str, str, str], list[Result]] = {}
+    lines = list(lines)
     for line in lines:
         model = line["model"]
         groups.setdefault((model["backbone"], model["budget"], model["scheme"]), []).append(line)
-    rows = [_row(*key, members) for key, members in groups.items()]
+    closed = next((line["results"] for line in lines if line.get("results", {}).get("unanswered")), None)
+    rows = [_row(*key, members, closed) for key, members in groups.items()]
     full = {row["backbone"]: row["auc"] for row in rows if row["scheme"] == "full" and row["auc"] is not None}
     for row in rows:
         top = full.get(row["backbone"])
         if row["auc"] is not None and top is not None and top > row["popularity_auc"]:
             row["gap_closed"] = (row["auc"] - row["popularity_auc"]) / (top - row["popularity_auc"])
-    return sorted(rows, key=lambda row: (row["backbone"], -_size(row["budget"]), -(row["auc"] or 0.0)))
+    sizes = {(row["backbone"], row["budget"]): row["embedding_parameters"] for row in rows if row["auc"] is not None}
+    for row in rows:  # schemes of one budget stay together, though they use it up more or less
+        row["size"] = max((sizes.get((row["backbone"], row["budget"]), 0), row.get("embedding_parameters", 0)))
+    return sorted(rows, key=lambda row: (row["backbone"], -row["size"], -(row["auc"] or 0.0)))
 
 
 def render_table(rows: Sequence[Result]) -> Table:
@@ -94,39 +127,52 @@ def render_table(rows: Sequence[Result]) -> Table:
     from rich import box
     from rich.table import Table
 
-    floor = next((row["popularity_auc"] for row in rows if row["auc"] is not None), None)
-    best = next((row["best_possible_auc"] for row in rows if row.get("best_possible_auc")), None)
-    caption = ("" if floor is None else f"Popularity alone: {floor:.4f}. ") + (
-        "" if best is None else f"Best possible in this world: {best:.4f}. "
-    )
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        caption=caption + "Gap: share of the way from popularity to the full table.",
-        caption_justify="left",
-    )
-    for name in ("", "scheme", "size", "parameters", "test AUC", "HR@10", "gap", "s"):
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(_remarks(rows)), caption_justify="left")
+    for name in ("", "scheme", "size", "parameters", "test AUC", "se", METRICS[TOP].label, "users", "gap", "s"):
         table.add_column(name, justify="left" if name in ("", "scheme") else "right", no_wrap=True)
     for row in rows:
         if row["auc"] is None:
-            table.add_row(row["backbone"], row["scheme"], row["budget"], "", "too small", "", "", "")
+            table.add_row(row["backbone"], row["scheme"], row["budget"], "", "too small")
             continue
-        spread = f" ±{row['auc_sd']:.4f}" if row["auc_sd"] is not None else ""
+        spread = f" ±{_short(row['auc_sd'])}" if row["auc_sd"] is not None else ""
         table.add_row(
             row["backbone"],
             row["scheme"],
             row["budget"],
             f"{row['embedding_parameters']:,}",
-            f"{row['auc']:.4f}{spread}",
-            f"{row['hr@10']:.4f}",
+            f"{_short(row['auc'])}{spread}{'†' if row['capped'] else ''}",
+            _short(row["auc_se"]),
+            _short(row[TOP]),
+            f"{row['evaluated']:,}",
             f"{row['gap_closed']:.0%}" if "gap_closed" in row else "",
             f"{row['seconds']:.0f}",
         )
     return table
 
 
+def _remarks(rows: Sequence[Result]) -> Iterator[str]:
+    """What stands below the table."""
+    done = [row for row in rows if row["auc"] is not None]
+    if done:
+        yield f"Popularity alone: AUC {_short(done[0]['popularity_auc'])}, " + (
+            f"{METRICS[TOP].label} {_short(done[0]['popularity'][TOP])}, for the same users and items."
+        )
+        if "best_possible_auc" in done[0]:
+            yield f"Best possible in this world: AUC {_short(done[0]['best_possible_auc'])}."
+        yield f"Of {done[0]['held_out']:,} users with held-out actions. se: standard error over users; ±: over seeds."
+        yield "Gap: share of the way from popularity to the full table."
+    if any(row["auc_items"] for row in done):
+        yield f"AUC against {done[0]['auc_items']:,} items drawn for each user; {METRICS[TOP].label} over all items."
+    if any(row["capped"] for row in done):
+        yield "†: ended at the limit of epochs, not by itself; more epochs may be better."
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None or value != value else f"{value:.4f}".removeprefix("0")
+
+
 def save_picture(rows: Sequence[Result], path: Path) -> None:
-    """AUC against model size, a line per scheme, a panel per backbone."""
+    """AUC, and below it the top of the ranking, against model size: a line per scheme, a column per backbone."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -134,59 +180,65 @@ def save_picture(rows: Sequence[Result], path: Path) -> None:
     rows = [row for row in rows if row["auc"] is not None]
     backbones = sorted({row["backbone"] for row in rows})
     schemes = sorted({row["scheme"] for row in rows} - {"full"})
-    figure = Figure(figsize=(5.2 * len(backbones) + 1.6, 4.4), layout="constrained")
-    panels = figure.subplots(1, len(backbones), squeeze=False)[0]
-    sizes = sorted({row["budget"] for row in rows if row["scheme"] != "full"}, key=_size)
-    for panel, backbone in zip(panels, backbones, strict=True):
+    figure = Figure(figsize=(5.2 * len(backbones) + 1.6, 7.6), layout="constrained")
+    panels = figure.subplots(2, len(backbones), squeeze=False, sharex="col")
+    for column, backbone in enumerate(backbones):
         own = [row for row in rows if row["backbone"] == backbone]
-        for number, scheme in enumerate(schemes):
-            points = sorted((row for row in own if row["scheme"] == scheme), key=lambda row: _size(row["budget"]))
-            panel.errorbar(
-                [sizes.index(row["budget"]) for row in points],
-                [row["auc"] for row in points],
-                yerr=[row["auc_sd"] or 0 for row in points],
-                marker="osD^v<>p"[number % 8],
-                linewidth=2.4 if scheme == "dhe" else 1.2,
-                capsize=3,
-                label=scheme,
-            )
-        for row in (row for row in own if row["scheme"] == "full"):
-            panel.axhline(row["auc"], color="black", linestyle="--", label="full table")
-        panel.axhline(own[0]["popularity_auc"], color="grey", linestyle=":", label="popularity")
-        if own[0].get("best_possible_auc"):
-            panel.axhline(own[0]["best_possible_auc"], color="green", linestyle="-.", label="best possible")
-        panel.set_xticks(range(len(sizes)), sizes)
-        panel.set(title=backbone.upper(), xlabel="embedding parameters, of the full table", ylabel="test AUC")
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+        for panel, name in zip(panels[:, column], ("auc", TOP), strict=True):
+            for number, scheme in enumerate(schemes):
+                _draw_scheme(panel, number, [row for row in own if row["scheme"] == scheme], name)
+            for row in (row for row in own if row["scheme"] == "full"):
+                panel.axhline(row[name], color="black", linestyle="--", label="full table")
+            panel.axhline(own[0]["popularity"][name], color="grey", linestyle=":", label="popularity")
+            if "best_possible" in own[0]:
+                panel.axhline(own[0]["best_possible"][name], color="green", linestyle="-.", label="best possible")
+            panel.set(ylabel=f"test {METRICS[name].label}", xscale="log")
+            panel.spines[["top", "right"]].set_visible(False)
+        panels[0, column].set_title(backbone.upper())
+        panels[1, column].set_xlabel("embedding parameters")
+    panels[0, -1].legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         figure.savefig(part, dpi=130, format="png")
 
 
-def _row(backbone: str, budget: str, scheme: str, members: list[Result]) -> Result:
+def _draw_scheme(panel: Any, number: int, rows: Sequence[Result], name: str) -> None:
+    """One line; a hollow marker is a run that ended at its limit of epochs."""
+    rows = sorted(rows, key=lambda row: row["embedding_parameters"])
+    color, marker = f"C{number}", "osD^v<>p"[number % 8]
+    sizes, values = [row["embedding_parameters"] for row in rows], [row[name] for row in rows]
+    spread = [row[f"{name}_sd"] or 0 for row in rows]
+    width = 2.4 if rows and rows[0]["scheme"] == "dhe" else 1.2
+    panel.errorbar(sizes, values, yerr=spread, color=color, linewidth=width, capsize=3)
+    for capped, face in ((False, color), (True, "white")):
+        points = [(row["embedding_parameters"], row[name]) for row in rows if row["capped"] is capped]
+        if points:
+            label = rows[0]["scheme"] + (" (ended at its limit)" if capped else "")
+            panel.plot(*zip(*points, strict=True), marker, color=color, markerfacecolor=face, label=label)
+
+
+def _row(backbone: str, budget: str, scheme: str, members: list[Result], closed: Result | None) -> Result:
     row: Result = {"backbone": backbone, "budget": budget, "scheme": scheme, "seeds": len(members), "auc": None}
     results = [line["results"] for line in members if "results" in line]
     if not results:
         return row | {"error": members[0]["error"]}
-    names = ("auc", "validation_auc", "hr@10", "ndcg@10", "seconds", "popularity_auc")
-    row |= {name: statistics.mean(result[name] for result in results) for name in names}
-    row |= {
-        "auc_sd": statistics.stdev(result["auc"] for result in results) if len(results) > 1 else None,
+    measured = [result.get("known", result) if closed else result for result in results]
+    for name in METRICS:
+        if all(name in result for result in measured):
+            values = [result[name] for result in measured]
+            row[name] = statistics.mean(values)
+            row[f"{name}_sd"] = statistics.stdev(values) if len(values) > 1 else None
+            row[f"{name}_se"] = statistics.mean(result.get(f"{name}_se", math.nan) for result in measured)
+    row |= {name: statistics.mean(result[name] for result in results) for name in ("validation_auc", "seconds")}
+    first, floor = measured[0], closed or results[0]
+    row |= {name: first.get(name) for name in ("evaluated", "held_out", "auc_items")}
+    row |= {name: floor[name] for name in ("popularity", "popularity_auc", "best_possible", "best_possible_auc")
+            if name in floor}  # fmt: skip
+    return row | {
         "embedding_parameters": results[0]["embedding_parameters"],
         "unanswered": results[0]["unanswered"],
+        "capped": any(result["capped"] for result in results),
     }
-    if "best_possible_auc" in results[0]:
-        row["best_possible_auc"] = results[0]["best_possible_auc"]
-    return row
-
-
-def _size(budget: str) -> float:
-    above, _, below = budget.partition("/")
-    try:
-        return float(above) / float(below or 1)
-    except ValueError:
-        return 0.0
 
 
 def _key(line: Mapping[str, Any]) -> str:

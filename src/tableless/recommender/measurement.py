@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 
 from ..embedding.ids import to_ids
 from .answers import TrainedRun
-from .evaluation import CUTOFF, given_negatives, model_scores
+from .evaluation import means_and_errors
 from .interactions import Interactions
-from .runs import load_split, measure, popularity_and_best, recorded_data
+from .rank_counts import Outcome, outcome_of
+from .runs import load_split, measure, measure_floor, recorded_data
+from .scoring import Rows, Scorer, model_scores
 from .splits import Split
 
 
@@ -27,7 +30,7 @@ def measure_run(
     _require_same_rows(run, split.train)
     if negatives is not None:
         return _measure_given(run, split, negatives)
-    return measure(run.model, split) | popularity_and_best(config, split)
+    return measure(run.model, split) | measure_floor(config, run.model, split)
 
 
 def _require_same_rows(run: TrainedRun, interactions: Interactions) -> None:
@@ -43,15 +46,19 @@ def _require_same_rows(run: TrainedRun, interactions: Interactions) -> None:
 
 def _measure_given(run: TrainedRun, split: Split, path: Path) -> dict[str, Any]:
     users, items, others = _read_negatives(run, split.train, path)
-    outcome = given_negatives(model_scores(run.model, split), users, items, others)
-    hit = outcome.position < CUTOFF
-    return {
-        "auc": float(outcome.auc.mean()),
-        "hr@10": float(hit.mean()),
-        "ndcg@10": float((hit / np.log2(outcome.position + 2)).mean()),
-        "evaluated": len(users),
-        "held_out": len(users),
-    }
+    measured = means_and_errors(given_negatives(model_scores(run.model, split), users, items, others))
+    errors = {f"{name}_se": value for name, value in measured["errors"].items()}
+    return measured["means"] | errors | {"evaluated": len(users), "held_out": len(users)}
+
+
+def given_negatives(score: Scorer, users: Rows, items: Rows, negatives: Sequence[Rows]) -> Outcome:
+    """NCF's protocol: each held-out item against a list of negatives that came with the data."""
+    above, equal = np.zeros((2, len(users)), np.int64)
+    for row, others in enumerate(negatives):
+        scores = score(users[row : row + 1], np.concatenate([items[row : row + 1], others]))[0].detach().cpu().numpy()
+        above[row], equal[row] = (scores[1:] > scores[0]).sum(), (scores[1:] == scores[0]).sum()
+    counts = np.array([len(others) for others in negatives])
+    return outcome_of(np.arange(len(users) + 1), above, equal, counts, np.zeros(len(users)))
 
 
 def _read_negatives(

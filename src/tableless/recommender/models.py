@@ -32,24 +32,37 @@ class Recommender(nn.Module, ABC):
         self.items = items
         self.seed = seed
 
-    def forward(self, user_ids: Tensor, item_ids: Tensor) -> Tensor:
-        """Ids [batch] and [batch, candidates] -> scores [batch, candidates]; each distinct id is embedded once."""
-        distinct_users, user = torch.unique(user_ids, return_inverse=True)
-        distinct_items, item = torch.unique(item_ids, return_inverse=True)
-        return self.score_distinct(distinct_users, distinct_items, user, item)
+    def forward(self, users: Tensor, items: Tensor, item_ids: Tensor | None = None) -> Tensor:
+        """Users [batch] and items [batch, candidates] -> scores [batch, candidates]; each is embedded once.
 
-    def score_distinct(self, user_ids: Tensor, item_ids: Tensor, user: Tensor, item: Tensor) -> Tensor:
-        """Distinct ids and, for each of a batch, which of them are meant: [batch] and [batch, candidates]."""
-        users, items = self.user_vectors(user_ids), self.item_vectors(item_ids)
-        return self.score(users[user], items[item])
+        They are what the schemes are asked: ids, or the rows of a closed scheme. A model with item features also needs
+        the ids of the items, which `item_ids` [batch, candidates] gives where `items` are rows.
+        """
+        distinct_users, user = torch.unique(users, return_inverse=True)
+        distinct_items, item = torch.unique(items, return_inverse=True)
+        ids = None
+        if item_ids is not None:
+            ids = torch.empty_like(distinct_items).scatter_(0, item.reshape(-1), item_ids.reshape(-1))
+        return self.score_distinct(distinct_users, distinct_items, user, item, ids)
 
-    def user_vectors(self, user_ids: Tensor) -> Tensor:
+    def score_distinct(
+        self, users: Tensor, items: Tensor, user: Tensor, item: Tensor, item_ids: Tensor | None = None
+    ) -> Tensor:
+        """Distinct users and items and, for each of a batch, which of them are meant: [batch], [batch, candidates]."""
+        user_parts = self.prepare_users(self.user_vectors(users))
+        return self.score_pairs(user_parts, self.prepare_items(self.item_vectors(items, item_ids)), user, item)
+
+    def user_vectors(self, users: Tensor) -> Tensor:
         """What `score` needs of a user: [..., dim]."""
-        return self.users(user_ids)
+        return self.users(users)
 
-    def item_vectors(self, item_ids: Tensor) -> Tensor:
-        """What `score` needs of an item: [..., dim]."""
-        return self.items(item_ids)
+    def item_vectors(self, items: Tensor, item_ids: Tensor | None = None) -> Tensor:
+        """What `score` needs of an item: [..., dim]. `items` are what the scheme is asked, `item_ids` their ids."""
+        return self.with_features(self.items(items), items if item_ids is None else item_ids)
+
+    def with_features(self, vectors: Tensor, item_ids: Tensor) -> Tensor:
+        """Item vectors as `score` wants them; a model that has item features puts them behind."""
+        return vectors
 
     @abstractmethod
     def score(self, users: Tensor, items: Tensor) -> Tensor:
@@ -64,8 +77,21 @@ class Recommender(nn.Module, ABC):
         """The part of a score that depends on the item alone, for `score_all`."""
 
     @abstractmethod
+    def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """Prepared [users, …] and [items, …], positions in them [batch] and [batch, n] -> [batch, n], to train on."""
+
+    @abstractmethod
     def score_all(self, users: Tensor, items: Tensor) -> Tensor:
         """Prepared [users, …] and [items, …] -> [users, items]."""
+
+    @abstractmethod
+    def score_lists(self, users: Tensor, items: Tensor, item: Tensor) -> Tensor:
+        """Prepared [users, …] and [items, …], positions in the latter for each user [users, n] -> [users, n]."""
+
+    @property
+    def needs_item_ids(self) -> bool:
+        """Does a score depend on more than what the schemes are asked: on features, which are kept by id?"""
+        return False
 
     @property
     def answers_new_ids(self) -> bool:
@@ -93,11 +119,6 @@ class GMF(Recommender):
         self.weight = nn.Parameter(torch.ones(users.embedding_dim))  # plain matrix factorisation to begin with
         self.bias = nn.Parameter(torch.zeros(()))
 
-    def score_distinct(self, user_ids: Tensor, item_ids: Tensor, user: Tensor, item: Tensor) -> Tensor:
-        """As for any recommender, without a copy of the vectors for each pair."""
-        users = self.prepare_users(self.user_vectors(user_ids))
-        return pair_products(users, self.item_vectors(item_ids), user, item) + self.bias
-
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """[batch, dim], [batch, candidates, dim] -> [batch, candidates]."""
         return torch.bmm(items, (users * self.weight).unsqueeze(-1)).squeeze(-1) + self.bias
@@ -110,15 +131,23 @@ class GMF(Recommender):
         """Nothing to prepare."""
         return items
 
+    def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """Inner products, without a copy of the vectors for each pair."""
+        return pair_products(users, items, user, item) + self.bias
+
     def score_all(self, users: Tensor, items: Tensor) -> Tensor:
         """One matrix product."""
         return torch.addmm(self.bias, users, items.T)
+
+    def score_lists(self, users: Tensor, items: Tensor, item: Tensor) -> Tensor:
+        """As in training."""
+        return self.score_pairs(users, items, torch.arange(len(users), device=users.device), item)
 
 
 class MLP(Recommender):
     """A deep network over user and item vector side by side: 256, 128, 64, then `embedding_dim` (section 4.1.3).
 
-    `item_features`, if given, enter beside the item's vector (section 4.8, RQ5).
+    `item_features`, if given, enter beside the item's vector (section 4.8, RQ5). They are kept by id.
     """
 
     pairs_per_second = 2e6
@@ -142,17 +171,25 @@ class MLP(Recommender):
         self.layers = nn.ModuleList(_linear(before, after, generator) for before, after in pairwise(sizes[1:]))
         self.output = _linear(dim, 1, generator)
 
-    def item_vectors(self, item_ids: Tensor) -> Tensor:
-        """The item's vector, with its features behind it."""
-        vectors = self.items(item_ids)
+    @property
+    def needs_item_ids(self) -> bool:
+        """It does, if it has item features."""
+        return self.item_features is not None
+
+    def item_vectors(self, items: Tensor, item_ids: Tensor | None = None) -> Tensor:
+        """The item's vector, with its features behind it. Features are found by id, never by row."""
+        if self.needs_item_ids and item_ids is None and not self.items.open_vocabulary:
+            raise ValueError(
+                "this model has item features, which are kept by id, and a table whose rows are no ids; "
+                "give the ids of the items as well (item_ids)"
+            )
+        return super().item_vectors(items, item_ids)
+
+    def with_features(self, vectors: Tensor, item_ids: Tensor) -> Tensor:
+        """The features of each item behind its vector."""
         if self.item_features is None:
             return vectors
         return torch.cat([vectors, self.item_features(item_ids)], dim=-1)
-
-    def score_distinct(self, user_ids: Tensor, item_ids: Tensor, user: Tensor, item: Tensor) -> Tensor:
-        """As for any recommender; the first layer is computed once for each distinct id."""
-        users = self.prepare_users(self.user_vectors(user_ids))
-        return score_pairs(users, self.prepare_items(self.item_vectors(item_ids)), user, item, self._later_layers())
 
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """[batch, dim], [batch, candidates, item dim] -> [batch, candidates]."""
@@ -166,9 +203,17 @@ class MLP(Recommender):
         """The item's half of the first layer."""
         return nn.functional.linear(items, self.first.weight[:, -items.shape[-1] :])
 
+    def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """The first layer is computed once for each distinct user and item, and only added up here."""
+        return score_pairs(users, items, user, item, self._later_layers())
+
     def score_all(self, users: Tensor, items: Tensor) -> Tensor:
         """The first layer is only added up; the others run over every pair."""
         return score_everything(users, items, self._later_layers())
+
+    def score_lists(self, users: Tensor, items: Tensor, item: Tensor) -> Tensor:
+        """As `score_all`, over the items of each user's list."""
+        return score_everything(users, items, self._later_layers(), lists=item)
 
     def _later_layers(self) -> Layers:
         return [(layer.weight, layer.bias) for layer in (*self.layers, self.output)]

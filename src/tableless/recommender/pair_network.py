@@ -39,20 +39,25 @@ def after_first(sums: Tensor, layers: Layers) -> Tensor:
     return sums.squeeze(-1)
 
 
-def score_everything(users: Tensor, items: Tensor, layers: Layers) -> Tensor:
-    """First-layer halves [users, width] and [items, width] -> scores [users, items]; no gradient is kept."""
-    scores = torch.empty(len(users), len(items), device=users.device)
+def score_everything(users: Tensor, items: Tensor, layers: Layers, *, lists: Tensor | None = None) -> Tensor:
+    """First-layer halves [users, width] and [items, width] -> scores [users, items]; no gradient is kept.
+
+    With `lists` [users, n], positions of items, each user is scored with the items of their own list: [users, n].
+    """
+    count = len(items) if lists is None else lists.shape[1]
+    scores = torch.empty(len(users), count, device=users.device)
 
     def score(start: int, stop: int) -> None:
         with torch.inference_mode():  # this may be another thread than the caller's
             buffers = [users.new_empty(_CHUNK, width) for width in (users.shape[1], *(len(bias) for _, bias in layers))]
             for row in range(start, stop):
-                for first in range(0, len(items), _CHUNK):
-                    part = items[first : first + _CHUNK]
+                for first in range(0, count, _CHUNK):
+                    chunk = slice(first, first + _CHUNK)
+                    part = items[chunk] if lists is None else items[lists[row, chunk]]
                     values = torch.add(part, users[row], out=buffers[0][: len(part)])
                     for (weight, bias), buffer in zip(layers, buffers[1:], strict=True):
                         values = torch.addmm(bias, values.relu_(), weight.mT, out=buffer[: len(part)])
-                    scores[row, first : first + _CHUNK] = values[:, 0]
+                    scores[row, chunk] = values[:, 0]
 
     in_parallel(score, len(users), fewest=32)
     return scores

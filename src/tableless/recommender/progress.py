@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from .evaluation import METRICS
 from .splits import Split
 from .streaming import StreamReport
 from .training import EpochReport
@@ -94,31 +95,51 @@ def render_results(results: Mapping[str, Any]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, label in _LABELS.items():
-        if results.get(name) is not None:
-            value = results[name]
-            table.add_row(label, f"{value:.4f}" if isinstance(value, float) and name != "seconds" else f"{value:,}")
+    for name, metric in METRICS.items():
+        if name in results:
+            table.add_row(f"test {metric.label}", _with_error(results, name))
+            if name in results.get("popularity", {}):
+                table.add_row("  popularity alone", _with_error(results["popularity"], name))
+            if name in results.get("best_possible", {}):
+                table.add_row("  best possible in this world", _with_error(results["best_possible"], name))
+    for name, metric in METRICS.items():
+        if name in results.get("validation", {}):
+            table.add_row(f"validation {metric.label}", _with_error(results["validation"], name))
     for group, auc in results.get("auc_by_group", {}).items():
         table.add_row(f"test AUC, {group}{'' if 'new' in group else ' items'}", f"{auc:.4f}")
-    if 0 < results.get("evaluated", 0) < results.get("held_out", 0) - results.get("unanswered", 0):
-        table.caption = f"measured on a sample of {results['evaluated']:,} of {results['held_out']:,} held-out actions"
-    if results.get("unanswered"):
-        table.caption = (
-            f"{results['unanswered']:,} of {results['held_out']:,} test actions have a user or an item that was not in "
-            "training: this scheme can't answer for them (one that is open to new ids, such as dhe, can)"
-        )
+    for name, label in _SIZES.items():
+        if results.get(name) is not None:
+            table.add_row(label, f"{results[name]:,}")
+    table.caption = "\n".join(_remarks(results)) or None
     return table
 
 
-_LABELS = {
-    "auc": "test AUC",
-    "popularity_auc": "  popularity alone",
-    "best_possible_auc": "  best possible in this world",
-    "validation_auc": "validation AUC",
-    "hr@10": "HR@10",
-    "ndcg@10": "NDCG@10",
+def _with_error(results: Mapping[str, Any], name: str) -> str:
+    """A mean and its standard error over users, where there is one."""
+    error = results.get(f"{name}_se")
+    return f"{results[name]:.4f}" + ("" if error is None or error != error else f" ± {error:.4f}")
+
+
+def _remarks(results: Mapping[str, Any]) -> Iterator[str]:
+    """What the figures alone do not say."""
+    if "evaluated" in results:
+        yield f"measured on {results['evaluated']:,} of {results['held_out']:,} users with held-out actions; " + (
+            "± is the standard error over users"
+        )
+    if results.get("auc_items"):
+        yield f"AUC against {results['auc_items']:,} items drawn for each user; the others over all items"
+    if results.get("unanswered"):
+        yield (
+            f"{results['unanswered']:,} test actions have a user or an item that was not in training: this scheme "
+            "can't answer for them (one that is open to new ids, such as dhe, can)"
+        )
+    if results.get("capped"):
+        yield "training ended at its limit of epochs, and not by itself: more epochs may be better (--epochs)"
+
+
+_SIZES = {
     "num_parameters": "parameters",
     "embedding_parameters": "  of the embeddings",
-    "epochs": "epochs",
+    "epochs": "epochs of the last stage",
     "seconds": "seconds",
 }

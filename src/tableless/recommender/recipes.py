@@ -1,10 +1,10 @@
-"""How a computed embedding is trained: as the paper does, or by way of a table.
+"""Recipes: how a model is trained, whatever its schemes are: as the paper does, or by way of a table.
 
-Trained from nothing, a network that computes embeddings learns slowly, because every id's gradient passes through
-weights that all ids share. A table has no such trouble. So the fast recipe trains a table first (the teacher), fits the
-network to it by regression, which is quick, and then trains the network on the data for a few epochs more, where the
-targets are what the table expects of each pair. The table is thrown away. Where a table would not fit in memory, the
-network is trained from nothing.
+Trained from nothing, a scheme with fewer parameters than a table learns slowly, because every id's gradient passes
+through weights that other ids share. A table has no such trouble. So the fast recipe trains a table first (the
+teacher), with weight decay; fits the model's schemes to it, which is quick; and then trains the model on the data for
+a few epochs more, where the targets are what the table expects of each pair. The table is thrown away. A model of full
+tables is the teacher itself. Where a table would not fit in memory, the model is trained from nothing.
 
 A table under an MLP overfits sparse data long before it has learned it, and learns far more from a GMF's expectations
 than from the actions themselves (docs/decisions.md). So the teacher of an MLP has a teacher of its own.
@@ -12,97 +12,191 @@ than from the actions themselves (docs/decisions.md). So the teacher of an MLP h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..embedding.distillation import distil
-from ..embedding.tables import FullEmbedding
 from .distributed import Processes
-from .evaluation import scheme_inputs
-from .models import GMF, MLP, Recommender
+from .models import Recommender
 from .splits import Split
-from .training import EpochReport, Journal, TrainConfig, train
+from .teachers import Stage, Teacher, fit_to_teacher, is_table, teacher_training, untrained_teachers
+from .training import EpochReport, Journal, TrainConfig, is_capped, train
 
 LARGEST_TEACHER = 100_000_000
 """Parameters of the largest table that is worth training: 1.2 GB with its optimizer's moments."""
 
 FINE_TUNING_EPOCHS = 10
 
-TEACHER_DECAY = 0.2
-"""Weight decay of the table to learn from: without it, the table overfits rare ids and the network learns that, too."""
-
-# The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
-# first direction is the popularity that everyone shares, and would take all attention: half that power did best
-# without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was just ahead).
-_POWER = 0.25
-
 OnBatch = Callable[[int, int, int, float], None]
 OnEpoch = Callable[[EpochReport], None]
 
 
-def train_fast(
+@dataclass(frozen=True)
+class Watchers:
+    """Who is told how far training is: a remark, a batch, an epoch."""
+
+    on_note: Callable[[str], None] = lambda text: None
+    on_batch: OnBatch | None = None
+    on_epoch: OnEpoch | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a training went: the epochs of its last stage, and all its stages."""
+
+    reports: list[EpochReport]
+    stages: list[Stage] = field(default_factory=list)
+
+    @property
+    def is_capped(self) -> bool:
+        """Did any stage end at its limit of epochs, and not by itself?"""
+        return any(stage.get("capped", False) for stage in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        """Of all stages together."""
+        return sum(float(stage["seconds"]) for stage in self.stages)
+
+
+def train_by_recipe(
     model: Recommender,
     split: Split,
     config: TrainConfig,
     *,
-    teacher: Recommender | None = None,
+    teacher: Teacher | None = None,
     journal: Journal | None = None,
     processes: Processes = Processes(),  # noqa: B008 - frozen
-    on_note: Callable[[str], None] | None = None,
-    on_batch: OnBatch | None = None,
-    on_epoch: OnEpoch | None = None,
-) -> list[EpochReport]:
-    """Train a model of computed embeddings by way of a table; returns the epochs of the last stage.
+    watchers: Watchers = Watchers(),
+) -> Training:
+    """Train a model in place, by the recipe that the config names.
 
-    `teacher` is a trained model of full tables, where there is one already (see `untrained_teachers`).
+    `teacher` spares the fast recipe training a table of its own (see `train_teacher`).
     """
-    note = on_note or (lambda text: None)
-    table_size = (split.num_known_users + split.num_known_items) * model.users.embedding_dim
-    if table_size > LARGEST_TEACHER:
-        note(f"a table of {table_size:,} parameters is too large to learn from: the network is trained from nothing")
-        return train(model, split, config, journal=journal, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
-    start = journal.start() if journal else None
-    if start is None:
-        if teacher is None:
-            for table in untrained_teachers(model, split):
-                note(f"training a full table to learn from ({type(table).__name__})")
-                own = teacher_training(config, table)
-                train(table, split, own, teacher=teacher, processes=processes, on_batch=on_batch, on_epoch=on_epoch)
-                teacher = table
-        assert teacher is not None
-        note("fitting the network to the table")
-        fit_to_teacher(model, teacher, split, seed=config.seed, on_note=note)
-        if journal:
-            journal.keep_start(_pair(model, teacher).state_dict())
-    else:
-        teacher = untrained_teachers(model, split)[-1]
-        _pair(model, teacher).load_state_dict(start)
-    note("training the network on the data")
-    return train(
-        model,
-        split,
-        fine_tuning(config, split),
-        teacher=teacher,
-        may_keep_start=True,
-        journal=journal,
-        processes=processes,
-        on_batch=on_batch,
-        on_epoch=on_epoch,
+    if config.recipe == "fast" and (is_table(model) or not is_too_large(model, split)):
+        return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
+    if config.recipe == "fast":
+        watchers.on_note(
+            f"a table of {_table_size(model, split):,} parameters is too large to learn from: training from nothing"
+        )
+    return _staged_training(
+        "from nothing", model, split, config, journal=journal, processes=processes, watchers=watchers
     )
 
 
-def teacher_training(config: TrainConfig, teacher: Recommender) -> TrainConfig:
-    """How a table to learn from is trained: one that learns from the data itself is regularised."""
-    return replace(config, weight_decay=config.weight_decay or TEACHER_DECAY) if isinstance(teacher, GMF) else config
+def train_teacher(
+    model: Recommender,
+    split: Split,
+    config: TrainConfig,
+    *,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+    watchers: Watchers = Watchers(),
+) -> Teacher:
+    """The table that a model learns from. It depends on the model's kind, dimensions, seed and features alone."""
+    found = _train_tables(untrained_teachers(model, split), split, config, processes=processes, watchers=watchers)
+    assert found is not None
+    return found
+
+
+def _train_fast(
+    model: Recommender,
+    split: Split,
+    config: TrainConfig,
+    teacher: Teacher | None,
+    *,
+    journal: Journal | None,
+    processes: Processes,
+    watchers: Watchers,
+) -> Training:
+    """By way of a table. What comes before the last stage is kept in the journal, so that it is not done again."""
+    several: dict[str, Any] = {"processes": processes, "watchers": watchers}
+    if is_table(model) and teacher is not None:  # it was trained for others, and is the same
+        model.load_state_dict(teacher.model.state_dict())
+        return Training([], teacher.stages)
+    tables = untrained_teachers(model, split)
+    if is_table(model):
+        tables = tables[:-1]  # the model itself is the last
+    start = journal.start() if journal else None
+    if start is None:
+        teacher = teacher or _train_tables(tables, split, config, **several)
+        before = list(teacher.stages) if teacher else []
+        if teacher is not None and not is_table(model):
+            watchers.on_note("fitting to the table")
+            before.append(fit_to_teacher(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note))
+        if journal and teacher is not None:
+            journal.keep_start(_pair(model, teacher.model).state_dict(), before)
+    else:
+        weights, before = start
+        teacher = Teacher(tables[-1], [])
+        _pair(model, teacher.model).load_state_dict(weights)
+    own = teacher_training(config, model) if is_table(model) else fine_tuning(config, split)
+    watchers.on_note("training the table" if is_table(model) else "training on the data, by what the table expects")
+    last = _staged_training(
+        _name_of_table(model) if is_table(model) else "tuning",
+        model,
+        split,
+        own,
+        teacher=teacher.model if teacher else None,
+        may_keep_start=not is_table(model),
+        journal=journal,
+        **several,
+    )
+    return Training(last.reports, [*before, *last.stages])
+
+
+def _train_tables(
+    tables: Sequence[Recommender], split: Split, config: TrainConfig, *, processes: Processes, watchers: Watchers
+) -> Teacher | None:
+    """Train tables one after the other, each by what the one before it expects; the last, if there is any."""
+    teacher = None
+    for table in tables:
+        watchers.on_note(f"training a full table to learn from ({type(table).__name__})")
+        several: dict[str, Any] = {"processes": processes, "watchers": watchers}
+        before = teacher.model if teacher else None
+        own = _staged_training(
+            _name_of_table(table), table, split, teacher_training(config, table), teacher=before, **several
+        )
+        teacher = Teacher(table, [*(teacher.stages if teacher else []), *own.stages])
+    return teacher
+
+
+def _staged_training(
+    name: str, model: Recommender, split: Split, config: TrainConfig, *, watchers: Watchers, **settings: Any
+) -> Training:
+    """One training on the data, with a record of what was done."""
+    start = time.perf_counter()
+    reports = train(model, split, config, on_batch=watchers.on_batch, on_epoch=watchers.on_epoch, **settings)
+    stage: Stage = {
+        "stage": name,
+        "settings": asdict(config),
+        "epochs": len(reports),
+        "best_epoch": best_epoch(reports),
+        "capped": is_capped(reports, config),
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+    return Training(reports, [stage])
+
+
+def is_too_large(model: Recommender, split: Split) -> bool:
+    """Would a table that such a model could learn from not fit in memory?"""
+    return _table_size(model, split) > LARGEST_TEACHER
+
+
+def _table_size(model: Recommender, split: Split) -> int:
+    return (split.num_known_users + split.num_known_items) * model.users.embedding_dim
+
+
+def best_epoch(reports: Sequence[EpochReport]) -> int | None:
+    """The epoch whose weights were kept; None if those of the start were."""
+    return next((report.epoch for report in reversed(reports) if report.is_best), None)
 
 
 def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
-    """How the fitted network is trained on the data.
+    """How the fitted model is trained on the data.
 
-    A step of the network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
+    A step of a network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
     there must be some steps to an epoch. Larger batches bear a larger rate. Most is gained at the end, where the rate
     comes down, so it is not stopped before.
     """
@@ -115,92 +209,10 @@ def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
     )
 
 
-def fit_to_teacher(
-    model: Recommender,
-    teacher: Recommender,
-    split: Split,
-    *,
-    seed: int = 0,
-    on_note: Callable[[str], None] = lambda text: None,
-) -> None:
-    """Make the schemes of `model` say what the tables of `teacher` say, and take over the rest of its weights."""
-    targets = _gmf_targets(teacher) if isinstance(teacher, GMF) else _mlp_targets(teacher)
-    _copy_shared_weights(teacher, model)
-    ids = {
-        "users": split.train.user_ids[: split.num_known_users],
-        "items": split.train.item_ids[: split.num_known_items],
-    }
-    for side, (rows, metric) in targets.items():
-        scheme = getattr(model, side)
-        result = distil(rows, scheme, ids=scheme_inputs(scheme, ids[side]), metric=metric, seed=seed)
-        on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
-
-
-def untrained_teachers(model: Recommender, split: Split) -> list[Recommender]:
-    """Recommenders with full tables, to be trained in this order, each by what the one before it expects.
-
-    The last is of the model's kind and is its teacher.
-    """
-
-    def tables() -> dict[str, FullEmbedding]:
-        dim, seed = model.users.embedding_dim, 2 * model.seed
-        return {
-            "users": FullEmbedding(dim, vocab_size=split.num_known_users, seed=seed),
-            "items": FullEmbedding(dim, vocab_size=split.num_known_items, seed=seed + 1),
-        }
-
-    teachers: list[Recommender] = [GMF(**tables(), seed=model.seed)]
-    if isinstance(model, MLP):
-        teachers.append(MLP(**tables(), item_features=model.item_features, seed=model.seed))
-    device = next(model.parameters()).device
-    return [teacher.to(device) for teacher in teachers]
+def _name_of_table(model: Recommender) -> str:
+    return f"table ({type(model).__name__})"
 
 
 def _pair(model: Recommender, teacher: Recommender) -> torch.nn.ModuleDict:
     """Both as one module: what has to be kept to begin the last stage again."""
     return torch.nn.ModuleDict({"model": model, "teacher": teacher})
-
-
-def _copy_shared_weights(teacher: Recommender, model: Recommender) -> None:
-    """Everything but the embeddings. A GMF's weight is in the targets already."""
-    shared = {key: value for key, value in teacher.state_dict().items() if not key.startswith(("users.", "items."))}
-    if isinstance(model, GMF):
-        shared["weight"] = torch.ones_like(model.weight)
-    model.load_state_dict(shared, strict=False)
-
-
-def _gmf_targets(teacher: Recommender) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """Factors of the same scores that share out each direction's weight σ evenly between users and items."""
-    assert isinstance(teacher, GMF)
-    users, items = _table(teacher.users) * teacher.weight.detach().double(), _table(teacher.items)
-    user_basis, user_rest = _orthogonal(users)
-    item_basis, item_rest = _orthogonal(items)
-    left, sigma, right = torch.linalg.svd(user_rest @ item_rest.mT)
-    metric = torch.diag((sigma / sigma.mean()) ** _POWER).float()
-    return {
-        "users": ((user_basis @ left * sigma.sqrt()).float(), metric),
-        "items": ((item_basis @ right.mT * sigma.sqrt()).float(), metric),
-    }
-
-
-def _mlp_targets(teacher: Recommender) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """The tables themselves; an error counts by what the first layer makes of it."""
-    assert isinstance(teacher, MLP)
-    dim = teacher.users.embedding_dim
-    first = teacher.first.weight.detach()
-    return {
-        "users": (_table(teacher.users).float(), first[:, :dim].mT.contiguous()),
-        "items": (_table(teacher.items).float(), first[:, dim : 2 * dim].mT.contiguous()),
-    }
-
-
-def _orthogonal(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """[n, dim] as a product [n, dim] · [dim, dim], of which the first is orthogonal, also where n is less than dim."""
-    missing = max(0, rows.shape[1] - rows.shape[0])
-    basis, rest = torch.linalg.qr(torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]))
-    return basis[: rows.shape[0]], rest
-
-
-def _table(scheme: torch.nn.Module) -> Tensor:
-    assert isinstance(scheme, FullEmbedding)
-    return scheme.table.detach().double()

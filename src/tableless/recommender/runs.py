@@ -15,23 +15,26 @@ import torch
 from .. import __version__
 from ..embedding.arguments import require_kinds
 from ..embedding.deep_hash import PAPER_NETWORK
-from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
+from ..embedding.scheme import EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables.frequent_rows import FrequentRows
 from .checkpoint import RunDirectory, describe_recommender
 from .datasets import load_interactions
 from .distributed import Processes
-from .evaluation import Metrics, evaluate, model_scores, popularity_scores
+from .evaluation import evaluate, evaluate_on
 from .interactions import Interactions
 from .lists import write_list
 from .models import BACKBONES, Recommender
-from .recipes import train_fast
+from .recipes import Watchers, train_by_recipe
+from .samples import draw_sample
+from .scoring import by_rows, model_scores, popularity_scores
 from .splits import Split, split_global_time, split_leave_one_out
-from .training import EpochReport, TrainConfig, train
+from .teachers import Teacher
+from .training import EpochReport, TrainConfig
 from .world import World
 
 EXACT_SECONDS = 20
-"""An evaluation over all users and items that would take longer than about this is done on a sample of the users."""
+"""An evaluation over all users and items that would take longer than about this is done on a sample (samples.py)."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,9 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
         raise ValueError(f"no scheme is called {config.scheme!r}; known are {', '.join(SCHEMES)}")
     if config.backbone not in BACKBONES:
         raise ValueError(f"no backbone is called {config.backbone!r}; known are {', '.join(BACKBONES)}")
+    config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
-    budget: Budget = "1/1" if config.scheme == "full" else config.budget
-    total = resolve_budget(budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
+    total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
     # Users and items share the budget as they would share the memory of full tables.
     users = size_scheme(config, total * split.num_known_users // vocab, split.num_known_users, seed=2 * seed)
     items = size_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
@@ -111,7 +114,7 @@ def run(
     train_config: TrainConfig,
     split: Split,
     *,
-    teacher: Recommender | None = None,
+    teacher: Teacher | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -122,73 +125,87 @@ def run(
 ) -> tuple[Recommender, dict[str, Any]]:
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results.
 
-    `teacher` spares the fast recipe training its own table.
+    `teacher` spares the fast recipe training a table of its own (`recipes.train_teacher`); its time is counted.
     """
     start = time.perf_counter()
-    if train_config.recipe == "paper" and getattr(SCHEMES.get(model_config.scheme), "learns_from_table", False):
-        model_config = replace(model_config, options={**PAPER_NETWORK, **model_config.options})
+    model_config = as_trained(model_config, train_config)
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = describe_run(data, model, model_config, train_config, kinds)
     journal = None if out is None else RunDirectory(out, config, resume=resume, writes=processes.is_first)
-    settings: dict[str, Any] = {"journal": journal, "processes": processes}
-    settings |= {"on_batch": on_batch, "on_epoch": on_epoch}
-    if train_config.recipe == "fast" and model.users.learns_from_table:
-        reports = train_fast(model, split, train_config, teacher=teacher, on_note=on_note, **settings)
-    else:
-        reports = train(model, split, train_config, **settings)
-    seconds = time.perf_counter() - start
-    results = measure(model, split) | popularity_and_best(data, split)
+    watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch)
+    training = train_by_recipe(
+        model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
+    )
+    seconds = time.perf_counter() - start + (sum(stage["seconds"] for stage in teacher.stages) if teacher else 0.0)
+    results = measure(model, split) | measure_floor(data, model, split)
     results |= {
+        "recipe": train_config.recipe,
+        "capped": training.is_capped,
+        "stages": training.stages,
+        "model": config["model"],
         "num_users": split.num_known_users,
         "num_items": split.num_known_items,
         "seconds": round(seconds, 2),
-        "train_seconds": round(sum(report.seconds for report in reports), 2),
-        "epochs": len(reports),
-        "best_epoch": next((report.epoch for report in reversed(reports) if report.is_best), None),
+        "train_seconds": round(sum(report.seconds for report in training.reports), 2),
+        "epochs": training.stages[-1]["epochs"],
+        "best_epoch": training.stages[-1]["best_epoch"],
     }
-    if journal is not None and reports and processes.is_first:
+    if journal is not None and training.reports and processes.is_first:
         _save_lists(model, split.train, journal.directory)
         journal.finish(results)
     return model, results
 
 
+def as_trained(model: ModelConfig, training: TrainConfig) -> ModelConfig:
+    """What is really built: a full table has one size, whatever the budget; the paper's recipe has its network."""
+    if model.scheme == "full":
+        model = replace(model, budget="1/1")
+    if training.recipe == "paper" and getattr(SCHEMES.get(model.scheme), "is_computed", False):
+        model = replace(model, options={**PAPER_NETWORK, **model.options})
+    return model
+
+
 def measure(model: Recommender, split: Split) -> dict[str, Any]:
-    """Test results of a model, as plain values."""
-    settings: dict[str, Any] = {
-        "max_pairs": EXACT_SECONDS * model.pairs_per_second,
-        "answers_new_ids": model.answers_new_ids,
-    }
-    scores = model_scores(model, split)
-    test = evaluate(scores, split, on="test", **settings)
-    validation = evaluate(scores, split, on="validation", **settings)
-    return {
-        "auc": test.auc,
+    """Test results of a model, as plain values.
+
+    Where the data has new ids and the model answers for them, `known` has the results on the ids of training alone,
+    which can be compared with those of a model that knows no others.
+    """
+    score, settings = model_scores(model, split), _settings(model)
+    test = evaluate(score, split, on="test", **settings)
+    validation = evaluate(score, split, on="validation", **settings)
+    results = test.as_dict() | {
+        "validation": validation.as_dict(),
         "validation_auc": validation.auc,
-        "hr@10": test.hit_rate,
-        "ndcg@10": test.ndcg,
         "auc_by_group": test.groups,
-        "evaluated": test.num_evaluated,
-        "held_out": test.num_held_out,
         "unanswered": _count_unanswerable(split) if not model.answers_new_ids else 0,
         "num_parameters": model.num_parameters,
         "embedding_parameters": model.embedding_parameters,
     }
-
-
-def popularity_and_best(data: DataConfig, split: Split) -> dict[str, Any]:
-    """The floor, which every dataset has, and the ceiling, which only the synthetic world knows."""
-    floor = evaluate(popularity_scores(split.train), split)
-    world = World.parse(data.data)
-    results: dict[str, Any] = {"popularity_auc": floor.auc}
-    if world is not None and data.core == 0 and data.split == "leave-one-out":
-        results["best_possible_auc"] = best_possible(world, split).auc
+    if model.answers_new_ids and _count_unanswerable(split):
+        results["known"] = evaluate(score, split, **settings | {"known_only": True}).as_dict()
     return results
 
 
-def best_possible(world: World, split: Split) -> Metrics:
-    """What the world's own probabilities score: nothing can be better, on average."""
-    return evaluate(lambda users: torch.from_numpy(world.scores(users).astype(np.float32)), split, max_pairs=2e8)
+def measure_floor(data: DataConfig, model: Recommender, split: Split) -> dict[str, Any]:
+    """The floor, which every dataset has, and the ceiling, which only the synthetic world knows.
+
+    Both on the users and items that the model is measured on.
+    """
+    sample = draw_sample(split, on="test", **_settings(model))
+    floor = evaluate_on(sample, popularity_scores(split.train), split)
+    results: dict[str, Any] = {"popularity": floor.as_dict(), "popularity_auc": floor.auc}
+    world = World.parse(data.data)
+    if world is not None and data.core == 0 and data.split == "leave-one-out":
+        best = evaluate_on(sample, by_rows(lambda users: torch.from_numpy(world.scores(users)).float()), split)
+        results |= {"best_possible": best.as_dict(), "best_possible_auc": best.auc}
+    return results
+
+
+def _settings(model: Recommender) -> dict[str, Any]:
+    """How far a model of this kind is measured: the same for all its schemes."""
+    return {"max_pairs": EXACT_SECONDS * model.pairs_per_second, "known_only": not model.answers_new_ids}
 
 
 def choose_device(name: str) -> torch.device:

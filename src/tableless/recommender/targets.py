@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .batches import Batch
-from .evaluation import scheme_inputs
 from .models import Recommender
+from .scoring import ModelInputs
 from .splits import Split
 
 Targets = Callable[[Batch], Tensor]
@@ -29,12 +29,10 @@ def what_is_expected(teacher: Recommender, split: Split) -> Targets:
     An action says of five pairs which one happened; the teacher says of each how likely it was, and was told by all
     actions. A model with fewer parameters learns more from the latter, and overfits later.
     """
-    device = next(teacher.parameters()).device
-    users = scheme_inputs(teacher.users, split.train.user_ids).to(device)
-    items = scheme_inputs(teacher.items, split.train.item_ids).to(device)
+    inputs = ModelInputs.of(teacher, split.train)
 
     @torch.no_grad()
     def targets(batch: Batch) -> Tensor:
-        return teacher.score_distinct(users[batch.users], items[batch.items], batch.user, batch.item).sigmoid()
+        return teacher.score_distinct(*inputs.of_batch(batch)).sigmoid()
 
     return targets

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Queue
 from threading import Thread
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from ..embedding.memory import keeping_freed_memory
 from .batches import Batches
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
-from .evaluation import evaluate, model_scores, scheme_inputs
+from .evaluation import evaluate_on
 from .models import Recommender
+from .samples import Sample, draw_sample
+from .scoring import ModelInputs, model_scores
 from .splits import Split
 from .targets import what_happened, what_is_expected
 
@@ -27,14 +29,14 @@ from .targets import what_happened, what_is_expected
 class TrainConfig:
     """How to train; the defaults are the paper's where it says (Adam, 1e-3), with our reason where it does not."""
 
-    epochs: int = 50
+    epochs: int = 300  # a limit that is hardly ever reached: a run is meant to end by `patience`
     batch_size: int = 2048  # actions; large enough for matrix products, small enough for 500 steps an epoch on ML-1M
     num_negatives: int = 4  # as in NCF
     learning_rate: float = 1e-3
     weight_decay: float = 0.0  # AdamW's; full tables gain from 0.1 to 0.3 (docs/decisions.md)
-    patience: int = 5  # epochs without a better validation AUC before it stops; low-rank tables linger that long
+    patience: int = 10  # epochs without a better validation AUC before it stops; more after a long time: `has_ended`
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
-    recipe: Literal["fast", "paper"] = "fast"  # how computed embeddings are trained: recipes.py
+    recipe: Literal["fast", "paper"] = "fast"  # by way of a table, or from nothing: recipes.py
     seed: int = 0
 
 
@@ -56,11 +58,11 @@ class Journal(Protocol):
     def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
         """The epochs done so far and the state after the last of them; empty if there is nothing to resume."""
 
-    def start(self) -> dict[str, Tensor] | None:
-        """What training began with (weights, a teacher), if an earlier attempt got that far."""
+    def start(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]] | None:
+        """What training began with (weights, a teacher) and the stages before, if an earlier attempt got that far."""
 
-    def keep_start(self, model: Mapping[str, Tensor]) -> None:
-        """Keep what training begins with, where getting there took time."""
+    def keep_start(self, model: Mapping[str, Tensor], stages: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what training begins with, where getting there took time, and what was done for it."""
 
     def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """Keep the report, the state to resume from and, if it is the best so far, the model."""
@@ -88,8 +90,7 @@ def train(
     `on_batch(epoch, batch, batches, loss)` and `on_epoch(report)` are for showing progress.
     """
     device = next(model.parameters()).device
-    user_inputs = scheme_inputs(model.users, split.train.user_ids).to(device)
-    item_inputs = scheme_inputs(model.items, split.train.item_ids).to(device)
+    inputs = ModelInputs.of(model, split.train)
     batches = Batches(
         split.train,
         batch_size=config.batch_size,
@@ -103,7 +104,8 @@ def train(
     step = share_gradients(_Loss(model), processes)
     optimizer = adam(model, config)
     steps = config.epochs * len(batches)
-    best_auc = _validation_auc(model, split) if may_keep_start else 0.0
+    sample = validation_sample(model, split)
+    best_auc = _validation_auc(model, split, sample) if may_keep_start else 0.0
     reports, state = journal.resume() if journal else ([], {})
     best = {key: value.clone() for key, value in model.state_dict().items()}
     if reports:
@@ -111,7 +113,7 @@ def train(
         best_auc = max(best_auc, *(report.validation_auc for report in reports))
     interrupted = False
     for epoch in range(len(reports), config.epochs):
-        if _is_over(reports, config.patience):
+        if has_ended(reports, config.patience):
             break
         model.train()
         start, total = time.perf_counter(), torch.zeros((), device=device)
@@ -119,8 +121,7 @@ def train(
             for index, batch in enumerate(batch.to(device) for batch in _prefetch(batches.epoch(epoch))):
                 _set_rate(optimizer, config, (epoch * len(batches) + index) / steps)
                 optimizer.zero_grad()
-                inputs = user_inputs[batch.users], item_inputs[batch.items]
-                loss = step(*inputs, batch.user, batch.item, targets(batch), batch.weight)
+                loss = step(*inputs.of_batch(batch), targets(batch), batch.weight)
                 loss.backward()
                 optimizer.step()
                 total += loss.detach()
@@ -132,7 +133,7 @@ def train(
             break  # an epoch cut short is not counted: resuming repeats it and ends where an undisturbed run would
         seconds = time.perf_counter() - start
         average_buffers(model, processes)
-        auc = _validation_auc(model, split)
+        auc = _validation_auc(model, split, sample)
         report = EpochReport(
             epoch=epoch,
             loss=float(total) / len(batches),
@@ -166,21 +167,27 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(
-        self, users: Tensor, items: Tensor, user: Tensor, item: Tensor, targets: Tensor, weight: Tensor | None
+        self,
+        users: Tensor,
+        items: Tensor,
+        user: Tensor,
+        item: Tensor,
+        item_ids: Tensor,
+        targets: Tensor,
+        weight: Tensor | None,
     ) -> Tensor:
-        scores = self.model.score_distinct(users, items, user, item)  # [batch, 1 + num_negatives]
+        scores = self.model.score_distinct(users, items, user, item, item_ids)  # [batch, 1 + num_negatives]
         return F.binary_cross_entropy_with_logits(scores, targets, weight)
 
 
-def _validation_auc(model: Recommender, split: Split) -> float:
-    """Within a second or so."""
-    return evaluate(
-        model_scores(model, split),
-        split,
-        on="validation",
-        max_pairs=model.pairs_per_second,
-        answers_new_ids=model.answers_new_ids,
-    ).auc
+def validation_sample(model: Recommender, split: Split) -> Sample:
+    """Whom an epoch is measured on: as many as take a second or so, the same for every model of this kind."""
+    known_only = not model.answers_new_ids
+    return draw_sample(split, on="validation", max_pairs=model.pairs_per_second, known_only=known_only)
+
+
+def _validation_auc(model: Recommender, split: Split, sample: Sample) -> float:
+    return evaluate_on(sample, model_scores(model, split), split, metrics=["auc"]).auc
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:
@@ -192,9 +199,19 @@ def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: f
         group["lr"] = config.learning_rate * share
 
 
-def _is_over(reports: list[EpochReport], patience: int) -> bool:
+def has_ended(reports: Sequence[EpochReport], patience: int) -> bool:
+    """The one stopping rule: `patience` epochs, or half as many as led to the best one, brought nothing better.
+
+    What rises slowly pauses for long: hashed tables stay at the level of popularity for twenty epochs and rise then.
+    """
     best = next((index for index in reversed(range(len(reports))) if reports[index].is_best), 0)
-    return len(reports) - 1 - best >= patience
+    return len(reports) - 1 - best >= max(patience, best // 2)
+
+
+def is_capped(reports: Sequence[EpochReport], config: TrainConfig) -> bool:
+    """Did it end at its limit of epochs, when it might have become better? A schedule of one cycle ends by itself."""
+    at_limit = len(reports) >= config.epochs and not has_ended(reports, config.patience)
+    return config.schedule == "constant" and at_limit
 
 
 def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, best: Mapping[str, Tensor]) -> dict[str, Tensor]:

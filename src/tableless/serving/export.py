@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..embedding.hashing import ENCODING_VERSION
+from ..embedding.ids import to_ids
 from ..embedding.storage import read_json
 from ..embedding.whole_files import write_text
-from ..recommender.answers import Side
+from ..recommender.answers import Side, TrainedRun
 from ..recommender.checkpoint import load_run
 from ..recommender.models import Recommender
 from .export_check import CHECKED, Agreement, Precision, compare, ids_to_check
@@ -104,7 +105,8 @@ def export(
     model, config = load_run(run)
     nothing_yet = ExportReport(folder, format, precision, fingerprint(Path(run)), [])
     _refuse_another_export(nothing_yet)
-    parts = exportables(model)
+    by_row = model.needs_item_ids and not model.items.open_vocabulary
+    parts = exportables(model, to_ids(TrainedRun(run).listed("item")["id"]) if by_row else None)
     if precision == "int8":
         _round(parts[-1].module, model)
     folder.mkdir(parents=True, exist_ok=True)

@@ -38,19 +38,28 @@ class ExportedEmbedding(nn.Module):
 
 
 class ExportedRecommender(nn.Module):
-    """Pairs to scores; a pair with a row that a closed scheme lacks gives NaN."""
+    """Pairs to scores; a pair with a row that a closed scheme lacks gives NaN.
 
-    def __init__(self, model: Recommender, user_rows: int | None, item_rows: int | None) -> None:
+    Features are found by id. Where the items go in as rows, `item_ids` [rows] says which id each row has.
+    """
+
+    item_ids: Tensor | None
+
+    def __init__(
+        self, model: Recommender, user_rows: int | None, item_rows: int | None, item_ids: Tensor | None
+    ) -> None:
         super().__init__()
         self.model = model
         self.user_rows = user_rows
         self.item_rows = item_rows
+        self.register_buffer("item_ids", item_ids)
 
     def forward(self, user_ids: Tensor, item_ids: Tensor) -> Tensor:
         """Int64 [n] and [n] -> float32 [n]."""
         known_users, users = _known(user_ids, self.user_rows)
         known_items, items = _known(item_ids, self.item_rows)
-        vectors = self.model.item_vectors(items).unsqueeze(-2)  # one candidate per user
+        ids = items if self.item_ids is None else self.item_ids[items]
+        vectors = self.model.item_vectors(items, ids).unsqueeze(-2)  # one candidate per user
         scores = self.model.score(self.model.user_vectors(users), vectors).squeeze(-1)
         # Here and not in the vectors: what an activation makes of NaN differs from runtime to runtime.
         for known in (known_users, known_items):
@@ -125,18 +134,22 @@ class Exportable:
     shape: tuple[int, ...]
 
 
-def exportables(model: Recommender) -> list[Exportable]:
-    """Both embeddings, then the recommender. The modules share one copy of the model; itself it stays as it is."""
+def exportables(model: Recommender, item_ids: Tensor | None = None) -> list[Exportable]:
+    """Both embeddings, then the recommender. The modules share one copy of the model; itself it stays as it is.
+
+    `item_ids` [rows] are needed for a model with item features whose items go in as rows: which id each row has.
+    """
     user_rows, item_rows = num_rows(model.users), num_rows(model.items)
     own = copy.deepcopy(model).requires_grad_(False).eval()
     own.add_module("users", _in_parts(own.users))
     own.add_module("items", _in_parts(own.items))
     users, items = ExportedEmbedding(own.users, user_rows), ExportedEmbedding(own.items, item_rows)
-    pairs = ExportedRecommender(own, user_rows, item_rows)
+    pairs = ExportedRecommender(own, user_rows, item_rows, item_ids)
     vector = (model.users.embedding_dim,)
 
-    def scores(user_ids: Tensor, item_ids: Tensor) -> Tensor:
-        return model(user_ids, item_ids.unsqueeze(-1)).squeeze(-1)
+    def scores(users: Tensor, items: Tensor) -> Tensor:
+        candidates = items.unsqueeze(-1)
+        return model(users, candidates, None if item_ids is None else item_ids[candidates]).squeeze(-1)
 
     return [
         Exportable("user_embedding", users, model.users, {"ids": "user"}, "vectors", vector),

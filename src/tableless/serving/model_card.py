@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_MEASURES = {"auc": "test AUC", "hr@10": "HR@10", "ndcg@10": "NDCG@10", "popularity_auc": "AUC of popularity alone"}
+from ..recommender.evaluation import METRICS
+
+_MEASURES = {name: f"test {metric.label}" for name, metric in METRICS.items()} | {
+    "popularity_auc": "AUC of popularity alone"
+}
 
 
 def model_card(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import threading
 import torch
 from torch import Tensor
 
-from ..recommender.models import GMF, MLP, Recommender
+from ..recommender.models import GMF, Recommender
 from .known_ids import KnownIds
 from .neighbors import FaissRows, IndexKind
 
@@ -57,13 +57,6 @@ class Ranking:
         vectors = self._items.vectors
         with self._lock, torch.inference_mode():
             if self._prepared is None:
-                self._prepared = self._model.prepare_items(with_features(self._model, vectors, self._items.inputs))
+                self._prepared = self._model.prepare_items(self._model.with_features(vectors, self._items.ids))
                 self._index = FaissRows(self._prepared) if self._by_index else None
             return self._prepared
-
-
-def with_features(model: Recommender, vectors: Tensor, inputs: Tensor) -> Tensor:
-    """Item vectors as `score` wants them: an MLP may have been given features that go behind each."""
-    if isinstance(model, MLP) and model.item_features is not None:
-        return torch.cat([vectors, model.item_features(inputs)], dim=-1)
-    return vectors

@@ -24,7 +24,7 @@ from .known_ids import KnownIds
 from .metadata import read_titles
 from .neighbors import IndexKind
 from .plane import on_a_plane
-from .ranking import Ranking, with_features
+from .ranking import Ranking
 from .seen import read_seen
 
 if TYPE_CHECKING:
@@ -100,10 +100,9 @@ class TrainedModel:
             raise ValueError(
                 f"{len(user_ids)} users and {len(item_ids)} items make no pairs; give as many, or one user"
             )
-        inputs = self.run.inputs("item", item_ids)
         with torch.inference_mode():
             user_vectors = self._fast["user"](self.run.inputs("user", user_ids))
-            item_vectors = with_features(self._model, self._fast["item"](inputs), inputs)
+            item_vectors = self._model.with_features(self._fast_vectors("item", item_ids), item_ids)
             axis = 0 if len(user_ids) == 1 else 1  # one user with n candidates, or n users with one candidate each
             return _ordinary(self._model.score(user_vectors, item_vectors.unsqueeze(axis)).squeeze(axis))
 
@@ -232,7 +231,7 @@ class TrainedModel:
 
 def _fast(scheme: EmbeddingScheme, precision: Precision, hot_ids: int, sample_ids: Tensor | None) -> FastEmbedding:
     """Vectors that are only looked up are no slower than hot ones."""
-    hot_ids = hot_ids if scheme.learns_from_table else 0
+    hot_ids = hot_ids if scheme.is_computed else 0
     return FastEmbedding(scheme, precision=precision, hot_ids=hot_ids, sample_ids=sample_ids)
 
 
