@@ -125,7 +125,7 @@ def run(
     `teacher` spares the fast recipe training its own table.
     """
     start = time.perf_counter()
-    if train_config.recipe == "paper" and getattr(SCHEMES.get(model_config.scheme), "learns_from_table", False):
+    if train_config.recipe == "paper" and getattr(SCHEMES.get(model_config.scheme), "is_computed", False):
         model_config = replace(model_config, options={**PAPER_NETWORK, **model_config.options})
     model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
@@ -133,7 +133,7 @@ def run(
     journal = None if out is None else RunDirectory(out, config, resume=resume, writes=processes.is_first)
     settings: dict[str, Any] = {"journal": journal, "processes": processes}
     settings |= {"on_batch": on_batch, "on_epoch": on_epoch}
-    if train_config.recipe == "fast" and model.users.learns_from_table:
+    if train_config.recipe == "fast" and model.users.is_computed:
         reports = train_fast(model, split, train_config, teacher=teacher, on_note=on_note, **settings)
     else:
         reports = train(model, split, train_config, **settings)

@@ -232,7 +232,7 @@ class TrainedModel:
 
 def _fast(scheme: EmbeddingScheme, precision: Precision, hot_ids: int, sample_ids: Tensor | None) -> FastEmbedding:
     """Vectors that are only looked up are no slower than hot ones."""
-    hot_ids = hot_ids if scheme.learns_from_table else 0
+    hot_ids = hot_ids if scheme.is_computed else 0
     return FastEmbedding(scheme, precision=precision, hot_ids=hot_ids, sample_ids=sample_ids)
 
 
