@@ -50,7 +50,7 @@ def perform(settings: Settings) -> dict[str, Any]:
         metrics = evaluate(popularity_scores(split.train), split)
         return {"auc": metrics.auc, "auc_by_group": metrics.groups}
     model = _model(settings, split, data.data, training.seed)
-    if model.users.learns_from_table:
+    if model.users.is_computed:
         teacher, _ = trained_teacher(model, data, split, training)
         train_fast(model, split, training, teacher=teacher)
     else:

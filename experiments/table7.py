@@ -47,7 +47,7 @@ class GenresAlone(EmbeddingScheme):
     """The network of DHE over side features alone: items with the same genres have the same vector."""
 
     open_vocabulary = True
-    learns_from_table = True
+    is_computed = True
 
     def __init__(self, embedding_dim: int, *, width: int, side_features: SideFeatures, seed: int = 0) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def perform(settings: Settings) -> dict[str, Any]:
     if settings["genres_in_mlp"]:
         genres = genres_of(data.data, split.train)
         model = MLP(users=model.users, items=model.items, item_features=genres, seed=training.seed)
-    if model.items.learns_from_table:
+    if model.items.is_computed:
         teacher, _ = trained_teacher(model, data, split, replace(training, epochs=SMALL_BATCHES.epochs))
         train_fast(model, split, training, teacher=teacher)
     else:

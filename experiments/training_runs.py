@@ -61,7 +61,7 @@ def perform_on(split: Split, settings: Settings) -> dict[str, Any]:
         if isinstance(trained, GMF):  # may be what others learn from
             _keep_teacher(_teacher_path(trained, data, training), trained, results["seconds"])
         return results
-    if training.recipe != "fast" or not example.users.learns_from_table:
+    if training.recipe != "fast" or not example.users.is_computed:
         return run(data, model, training, split)[1]
     teacher, teacher_seconds = trained_teacher(example, data, split, training)
     results = run(data, model, training, split, teacher=teacher)[1]

@@ -119,3 +119,8 @@ def test_the_full_table_is_taken_where_it_fits_and_nobody_asks_about_new_ids():
     assert type(fits) is SCHEMES["full"]
     assert type(embedding_for("1/4", embedding_dim=32, vocab_size=1000, open_vocabulary=False)) is SCHEMES["dhe"]
     assert embedding_for(20_000, embedding_dim=8, vocab_size=1000).open_vocabulary
+
+
+def test_networks_are_computed_and_the_full_table_alone_is_the_table():
+    assert {name for name, scheme in SCHEMES.items() if scheme.is_computed} == {"dhe", "head-and-tail"}
+    assert {name for name, scheme in SCHEMES.items() if scheme.is_the_table} == {"full"}

@@ -45,7 +45,7 @@ class DeepHashEmbedding(EmbeddingScheme):
     """
 
     open_vocabulary = True
-    learns_from_table = True
+    is_computed = True
 
     def __init__(
         self,

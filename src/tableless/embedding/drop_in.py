@@ -57,7 +57,7 @@ class DropInEmbedding(_DropIn):
         ids = _as_ids(input)
         # To find the distinct ids costs a sort: less than a network on the repeated ones, more than looking them up.
         # Compiled and exported programs are better off with shapes that do not depend on the data.
-        if not self.scheme.learns_from_table or torch.compiler.is_compiling():
+        if not self.scheme.is_computed or torch.compiler.is_compiling():
             return self._vectors(ids)
         distinct, inverse = torch.unique(ids, return_inverse=True)
         return F.embedding(inverse, self._vectors(distinct))

@@ -23,7 +23,7 @@ class HeadAndTail(EmbeddingScheme):
     """
 
     open_vocabulary = True
-    learns_from_table = True
+    is_computed = True
 
     def __init__(
         self,

@@ -34,8 +34,10 @@ class EmbeddingScheme(nn.Module, ABC):
 
     open_vocabulary: bool
     """May it be asked about ids it was not sized for? (On the class: with default arguments.)"""
-    learns_from_table: bool = False
-    """Is it better fitted to a trained table first than trained from nothing? (True where vectors are computed.)"""
+    is_computed: bool = False
+    """Are its vectors computed by a network rather than looked up in tables?"""
+    is_the_table: bool = False
+    """Does it hold every row of a table as it is? Then there is nothing to fit."""
     embedding_dim: int
 
     @abstractmethod

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 
 TOP = "ndcg@10"
-"""The measure that is shown beside the AUC, which flatters: it hardly sees the first ten, and people see nothing else."""
+"""Shown beside the AUC, which flatters: it hardly sees the first ten items, and people hardly see any other."""
 
 
 @dataclass(frozen=True)

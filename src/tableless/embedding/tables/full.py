@@ -13,6 +13,7 @@ class FullEmbedding(EmbeddingScheme):
     """One-hot full embedding (section 2.1): `vocab_size · embedding_dim` parameters, ids 0 to `vocab_size` - 1."""
 
     open_vocabulary = False
+    is_the_table = True
 
     def __init__(self, embedding_dim: int, *, vocab_size: int, initial_std: float = INITIAL_STD, seed: int = 0) -> None:
         super().__init__()
