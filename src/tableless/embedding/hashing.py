@@ -1,5 +1,7 @@
 """The specified universal hash family: ids → buckets, to the bit (docs/encoding-spec.md, version 1).
 
+Tables mix the bits of an id first (`mix_ids`); dense codes and routers hash the id as it is.
+
 Nothing here may change once a model has been trained on it.
 """
 
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 ENCODING_VERSION = 1
 NUMBA_IS_INSTALLED = importlib.util.find_spec("numba") is not None
 _WORD = (1 << 64) - 1
+_FIRST_FACTOR, _SECOND_FACTOR = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64  # as signed 64-bit numbers
 
 
 class HashFamily(nn.Module):
@@ -24,11 +27,14 @@ class HashFamily(nn.Module):
 
     `coefficients` is int64 [num_hashes, 4]: high, low, b, p. It is a buffer: it travels with the state dict and is
     never trained. The paper's Algorithm 2, with the repairs listed in the specification.
+
+    `mixed` families hash `mix_ids(id)`. Tables need that: each function is a line modulo a prime, and a line sends ids
+    in a row to few of a table's rows, or to all of them evenly, by the luck of its slope.
     """
 
     coefficients: Tensor
 
-    def __init__(self, num_hashes: int, num_buckets: int = 1_000_000, seed: int = 0) -> None:
+    def __init__(self, num_hashes: int, num_buckets: int = 1_000_000, seed: int = 0, *, mixed: bool = False) -> None:
         super().__init__()
         if num_hashes < 1:
             raise ValueError(f"num_hashes is {num_hashes}; at least 1 is needed")
@@ -37,10 +43,13 @@ class HashFamily(nn.Module):
         self.num_hashes = num_hashes
         self.num_buckets = num_buckets
         self.seed = seed
+        self.mixed = mixed
         self.register_buffer("coefficients", torch.tensor(_coefficients(num_hashes, seed % 2**64)))
 
     def buckets(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> int64 [..., num_hashes]."""
+        if self.mixed:
+            ids = mix_ids(ids)
         if uses_kernels(ids):
             return kernel_buckets(ids, self.coefficients, self.num_buckets)
         return torch_buckets(ids, self.coefficients, self.num_buckets)
@@ -51,7 +60,7 @@ class HashFamily(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print` shows."""
-        return f"num_hashes={self.num_hashes}, num_buckets={self.num_buckets}, seed={self.seed}"
+        return f"num_hashes={self.num_hashes}, num_buckets={self.num_buckets}, seed={self.seed}, mixed={self.mixed}"
 
 
 def derive_seed(seed: int, name: str) -> int:
@@ -59,6 +68,17 @@ def derive_seed(seed: int, name: str) -> int:
     from .ids import to_ids
 
     return next(split_mix_64((seed ^ int(to_ids(name))) & _WORD))
+
+
+def mix_ids(ids: Tensor) -> Tensor:
+    """Int64 [...] -> int64 [...]: another order of all 64-bit numbers, in which neighbours are far apart.
+
+    It is the output function of SplitMix64. Different ids stay different. Plain torch operations, as `torch_buckets`.
+    """
+    # int64 products wrap around, as the function asks. `>>` copies the sign: the mask takes the copies away.
+    z = (ids ^ ((ids >> 30) & ((1 << 34) - 1))) * _FIRST_FACTOR
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND_FACTOR
+    return z ^ ((z >> 31) & ((1 << 33) - 1))
 
 
 def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:

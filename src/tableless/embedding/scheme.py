@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,8 @@ class EmbeddingScheme(nn.Module, ABC):
     is_the_table: bool = False
     """Does it hold every row of a table as it is? Then there is nothing to fit."""
     embedding_dim: int
+    old_defaults: ClassVar[Mapping[str, Any]] = {}
+    """How schemes were before an argument existed: one that was saved without it is built again with this value."""
 
     @abstractmethod
     def forward(self, ids: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
         raise ValueError(f"no scheme is called {description['scheme']!r}; known are {', '.join(SCHEMES)}")
     scheme = SCHEMES[description["scheme"]]
     require_kinds(scheme, description["arguments"])
-    return scheme(**description["arguments"])
+    return scheme(**{**scheme.old_defaults, **description["arguments"]})
 
 
 def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:

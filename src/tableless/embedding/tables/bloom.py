@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 from typing_extensions import Self
@@ -16,6 +18,7 @@ class BloomEmbedding(EmbeddingScheme):
     """The sum of `num_hashes` rows of a table of `num_rows` (section 4.2, with k = 2 as there)."""
 
     open_vocabulary = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"mixed": False}
 
     def __init__(
         self,
@@ -25,6 +28,7 @@ class BloomEmbedding(EmbeddingScheme):
         num_hashes: int = 2,
         initial_std: float = INITIAL_STD,
         seed: int = 0,
+        mixed: bool = True,
     ) -> None:
         super().__init__()
         self.embedding_dim = embedding_dim
@@ -32,7 +36,8 @@ class BloomEmbedding(EmbeddingScheme):
         self.num_hashes = num_hashes
         self.initial_std = initial_std
         self.seed = seed
-        self.hashes = HashFamily(num_hashes, num_rows, seed)
+        self.mixed = mixed
+        self.hashes = HashFamily(num_hashes, num_rows, seed, mixed=mixed)
         row_std = initial_std / math.sqrt(num_hashes)
         self.table = normal(num_rows, embedding_dim, std=row_std, generator=seeded(seed))
 

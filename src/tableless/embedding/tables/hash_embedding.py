@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ class HashEmbedding(EmbeddingScheme):
     """
 
     open_vocabulary = False
+    old_defaults: ClassVar[Mapping[str, Any]] = {"mixed": False}
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class HashEmbedding(EmbeddingScheme):
         weights: Literal["dedicated", "hashed"] = "dedicated",
         initial_std: float = INITIAL_STD,
         seed: int = 0,
+        mixed: bool = True,
     ) -> None:
         super().__init__()
         if weights not in ("dedicated", "hashed"):
@@ -45,9 +48,10 @@ class HashEmbedding(EmbeddingScheme):
         self.weights = weights
         self.initial_std = initial_std
         self.seed = seed
-        self.hashes = HashFamily(num_hashes, num_rows, seed)
+        self.mixed = mixed
+        self.hashes = HashFamily(num_hashes, num_rows, seed, mixed=mixed)
         if weights == "hashed":
-            self.weight_hash = HashFamily(1, vocab_size, derive_seed(seed, "importance"))
+            self.weight_hash = HashFamily(1, vocab_size, derive_seed(seed, "importance"), mixed=mixed)
         row_std = initial_std / math.sqrt(num_hashes)
         self.table = normal(num_rows, embedding_dim, std=row_std, generator=seeded(seed))
         self.importance = nn.Parameter(torch.ones(vocab_size, num_hashes))  # from a plain sum, as in bloom

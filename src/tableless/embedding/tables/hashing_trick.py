@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
@@ -14,14 +17,24 @@ class HashingTrick(EmbeddingScheme):
     """One hash into `num_rows` rows (section 2.2). Ids that collide are one id to the model."""
 
     open_vocabulary = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"mixed": False}
 
-    def __init__(self, embedding_dim: int, *, num_rows: int, initial_std: float = INITIAL_STD, seed: int = 0) -> None:
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        num_rows: int,
+        initial_std: float = INITIAL_STD,
+        seed: int = 0,
+        mixed: bool = True,
+    ) -> None:
         super().__init__()
         self.embedding_dim = embedding_dim
         self.num_rows = num_rows
         self.initial_std = initial_std
         self.seed = seed
-        self.hashes = HashFamily(1, num_rows, seed)
+        self.mixed = mixed
+        self.hashes = HashFamily(1, num_rows, seed, mixed=mixed)
         self.table = normal(num_rows, embedding_dim, std=initial_std, generator=seeded(seed))
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ class HybridHashing(EmbeddingScheme):
     """
 
     open_vocabulary = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"mixed": False}
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class HybridHashing(EmbeddingScheme):
         num_hashes: int = 2,
         initial_std: float = INITIAL_STD,
         seed: int = 0,
+        mixed: bool = True,
     ) -> None:
         super().__init__()
         self.embedding_dim = embedding_dim
@@ -39,9 +43,10 @@ class HybridHashing(EmbeddingScheme):
         self.num_hashes = num_hashes
         self.initial_std = initial_std
         self.seed = seed
+        self.mixed = mixed
         generator = seeded(seed)
         self.frequent = FrequentRows(num_frequent, embedding_dim, std=initial_std, generator=generator)
-        self.hashes = HashFamily(num_hashes, num_rows, seed)
+        self.hashes = HashFamily(num_hashes, num_rows, seed, mixed=mixed)
         row_std = initial_std / math.sqrt(num_hashes)
         self.table = normal(num_rows, embedding_dim, std=row_std, generator=generator)
 
