@@ -19,7 +19,8 @@ from benchmarks.measuring import Row, Spread, at_most, figure, not_measured, on_
 from tableless import DeepHashEmbedding
 from tableless.embedding.memory import keeping_freed_memory
 from tableless.recommender.datasets import DATASETS
-from tableless.recommender.evaluation import evaluate, model_scores
+from tableless.recommender.evaluation import evaluate
+from tableless.recommender.scoring import model_scores
 from tableless.recommender.models import Recommender
 from tableless.recommender.recipes import fine_tuning
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split

@@ -1,14 +1,17 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 
-from tableless.recommender import recipes
-from tableless.recommender.evaluation import evaluate, model_scores
+from tableless import SCHEMES
+from tableless.recommender import recipes, teachers
+from tableless.recommender.evaluation import evaluate
 from tableless.recommender.models import GMF, MLP
-from tableless.recommender.recipes import fine_tuning, fit_to_teacher, teacher_training, train_fast, untrained_teachers
+from tableless.recommender.recipes import Watchers, fine_tuning, train_by_recipe, train_teacher
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.scoring import model_scores
+from tableless.recommender.teachers import fit_to_teacher, teacher_training, untrained_teachers
 from tableless.recommender.training import TrainConfig, train
 from tests.recommender.tiny import small_split
 
@@ -60,7 +63,7 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
     split = small_split()
     model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone="mlp"), split, seed=0)
     gmf, mlp = untrained_teachers(model, split)
-    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=recipes.TEACHER_DECAY)
+    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=teachers.TEACHER_DECAY)
     assert teacher_training(TRAINING, mlp) == TRAINING
     assert teacher_training(replace(TRAINING, weight_decay=0.5), gmf).weight_decay == 0.5
 
@@ -81,9 +84,63 @@ def test_a_vocabulary_too_large_for_a_table_is_trained_from_nothing(monkeypatch)
     monkeypatch.setattr(recipes, "LARGEST_TEACHER", 100)
     notes = []
     model = build_model(ModelConfig(scheme="dhe", budget="1/1"), small_split(), seed=0)
-    reports = train_fast(model, small_split(), TrainConfig(epochs=2), on_note=notes.append)
+    training = train_by_recipe(model, small_split(), TrainConfig(epochs=2), watchers=Watchers(on_note=notes.append))
     assert "too large to learn from" in notes[0]
-    assert len(reports) == 2
+    assert [stage["stage"] for stage in training.stages] == ["from nothing"]
+    assert len(training.reports) == 2
+
+
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "full"])
+def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
+    """The recipe belongs to the run: no scheme has a better teacher, a decay or targets that another has not."""
+    split, training = load_split(DATA), replace(TRAINING, epochs=4)
+    results = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)[1]
+    assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", "tuning"]
+    table, fit, tuning = results["stages"]
+    assert table["settings"] == asdict(replace(training, weight_decay=teachers.TEACHER_DECAY))
+    assert tuning["settings"] == asdict(fine_tuning(training, split))
+    assert 0 <= fit["users"]["unexplained"] < 1
+    plain = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), replace(training, recipe="paper"), split)[1]
+    assert [stage["stage"] for stage in plain["stages"]] == ["from nothing"]
+    assert plain["recipe"] == plain["stages"][0]["settings"]["recipe"] == "paper"
+    assert plain["stages"][0]["settings"]["weight_decay"] == 0
+
+
+@pytest.mark.parametrize("backbone", ["gmf", "mlp"])
+def test_a_full_table_by_the_fast_recipe_is_the_table_that_others_learn_from(backbone):
+    split, training = load_split(DATA), replace(TRAINING, epochs=3)
+    full, results = run(DATA, ModelConfig(scheme="full", backbone=backbone), training, split)
+    example = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
+    teacher = train_teacher(example, split, training)
+    assert all(torch.equal(value, full.state_dict()[name]) for name, value in teacher.model.state_dict().items())
+    names = [stage["stage"] for stage in teacher.stages]
+    assert [stage["stage"] for stage in results["stages"]] == names
+    again, spared = run(DATA, ModelConfig(scheme="full", backbone=backbone), training, split, teacher=teacher)
+    assert all(torch.equal(value, full.state_dict()[name]) for name, value in again.state_dict().items())
+    assert (spared["auc"], spared["epochs"], spared["best_epoch"]) == (
+        results["auc"], results["epochs"], results["best_epoch"]
+    )  # fmt: skip
+
+
+def test_a_full_mlp_that_was_cut_off_goes_on_without_training_its_teacher_again(tmp_path):
+    split, training = load_split(DATA), replace(TRAINING, epochs=2)
+    config = ModelConfig(scheme="full", backbone="mlp")
+    whole, expected = run(DATA, config, training, split, out=tmp_path / "whole")
+
+    class Crash(Exception):
+        pass
+
+    def crash(report):
+        if (tmp_path / "parts" / "metrics.jsonl").exists():
+            raise Crash
+
+    with pytest.raises(Crash):
+        run(DATA, config, training, split, out=tmp_path / "parts", on_epoch=crash)
+    notes = []
+    parts, results = run(DATA, config, training, split, out=tmp_path / "parts", resume=True, on_note=notes.append)
+    assert not any("to learn from" in note for note in notes)
+    assert all(torch.equal(value, whole.state_dict()[name]) for name, value in parts.state_dict().items())
+    assert [stage["stage"] for stage in results["stages"]] == [stage["stage"] for stage in expected["stages"]]
 
 
 def test_the_balanced_factors_give_the_table_s_own_scores():
@@ -91,7 +148,7 @@ def test_the_balanced_factors_give_the_table_s_own_scores():
     with torch.no_grad():
         for parameter in teacher.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
-    targets = recipes._gmf_targets(teacher)
+    targets = teachers._gmf_targets(teacher)
     users, items = targets["users"][0], targets["items"][0]
     expected = (teacher.users.table * teacher.weight) @ teacher.items.table.mT
     torch.testing.assert_close(users @ items.mT, expected, atol=1e-3, rtol=1e-3)
@@ -108,5 +165,5 @@ def test_the_teacher_of_an_mlp_learns_from_a_gmf(backbone, kinds, monkeypatch):
 
     monkeypatch.setattr(recipes, "train", note_lesson)
     model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), small_split(), seed=0)
-    train_fast(model, small_split(), TrainConfig(epochs=1))
+    train_by_recipe(model, small_split(), TrainConfig(epochs=1))
     assert lessons == list(zip([*kinds, kinds[-1]], [None, *kinds], strict=True))

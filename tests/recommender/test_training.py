@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import subprocess
@@ -9,11 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tableless import SCHEMES
 from tableless.recommender.checkpoint import RunDirectory, load_run
-from tableless.recommender.evaluation import evaluate, model_scores, popularity_scores
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.evaluation import evaluate
+from tableless.recommender.runs import DataConfig, ModelConfig, as_trained, build_model, load_split, run
+from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
 from tableless.recommender.splits import split_leave_one_out
-from tableless.recommender.training import TrainConfig, train
+from tableless.recommender.training import EpochReport, TrainConfig, has_ended, is_capped, train
 from tests.recommender.tiny import interactions_of, small_split
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
@@ -32,18 +35,89 @@ def test_it_finds_what_is_certain_to_be_found():
     assert evaluate(model_scores(model, split), split).auc > 0.8  # 20 of the other camp and half of 8: .857
 
 
-@pytest.mark.parametrize("backbone", ["gmf", "mlp"])
-@pytest.mark.parametrize(
-    "scheme", ["dhe", "full", "hashing-trick", "bloom", "hash-embedding", "hybrid", "compositional", "low-rank"]
-)
-def test_every_scheme_and_backbone_trains_end_to_end(scheme, backbone):
+NUM_CAMPS, USERS, ITEMS, PICKS = 4, 240, 120, 12
+
+
+@functools.cache
+def camps():
+    """Each user picks only items of their own camp; all items are equally popular, so popularity knows nothing.
+
+    Ids are scattered over 64 bits, and their order says nothing about the camp.
+    """
+    rng = np.random.default_rng(0)
+    of_users, of_items = (rng.permutation(np.arange(count) % NUM_CAMPS) for count in (USERS, ITEMS))
+    picks = [rng.permutation(np.flatnonzero(of_items == camp))[:PICKS].tolist() for camp in of_users]
+    ids = [np.sort(rng.integers(-(2**62), 2**62, count)) for count in (USERS, ITEMS)]
+    data = replace(interactions_of(*picks, num_items=ITEMS), user_ids=ids[0], item_ids=ids[1])
+    return split_leave_one_out(data), (of_users[:, None] == of_items).astype(np.float32)
+
+
+def ceiling(model):
+    """The AUC of whom the true camps rank, where ids that the scheme can't tell apart are ranked alike."""
+    split, truth = camps()
+    for axis, side in enumerate(("users", "items")):
+        scheme = getattr(model, side)
+        vectors = scheme(scheme_inputs(scheme, getattr(split.train, f"{side[:-1]}_ids"))).detach()
+        _, twin = torch.unique(vectors, dim=0, return_inverse=True)
+        for group in range(int(twin.max()) + 1):
+            alike = [slice(None)] * 2
+            alike[axis] = (twin == group).numpy()
+            truth[tuple(alike)] = truth[tuple(alike)].mean(axis, keepdims=True)
+    return evaluate(by_rows(lambda users: torch.from_numpy(truth)[torch.from_numpy(users).long()]), split).auc
+
+
+@pytest.mark.parametrize(("backbone", "recipe"), [("gmf", "fast"), ("gmf", "paper"), ("mlp", "fast")])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_learns_most_of_what_it_can_hold(scheme, backbone, recipe):
+    """A scheme that stays at one half, as popularity does here, fails; so does one that loses what its rows can say."""
+    split, _ = camps()
     config = ModelConfig(scheme=scheme, budget="1/2", backbone=backbone)
-    model, results = run(DATA, config, replace(FAST, epochs=2), small_split())
-    assert 0 < results["auc"] < 1
-    assert results["epochs"] == 2
-    assert results["popularity_auc"] < results["best_possible_auc"]
-    assert results["embedding_parameters"] <= (200 + 120) * 32
+    training = TrainConfig(epochs=40, batch_size=256, learning_rate=1e-2, recipe=recipe)
+    model, results = run(DataConfig("camps"), config, training, split)
+    highest = ceiling(build_model(as_trained(config, training), split, seed=0))
+    assert abs(results["popularity_auc"] - 0.5) < 0.05
+    assert results["auc"] > 0.5 + 0.6 * (highest - 0.5), highest
+    assert results["embedding_parameters"] <= (USERS + ITEMS) * 32
     assert results["num_parameters"] == sum(p.numel() for p in model.parameters())
+    floor = results["popularity"]
+    assert [floor[name] for name in ("evaluated", "held_out", "auc_items")] == [
+        results[name] for name in ("evaluated", "held_out", "auc_items")
+    ]
+
+
+def reports_of(*aucs):
+    """Epochs with these validation AUCs."""
+    best, reports = 0.0, []
+    for epoch, auc in enumerate(aucs):
+        reports.append(EpochReport(epoch, 0.0, auc, 1.0, 1.0, is_best=auc > best))
+        best = max(best, auc)
+    return reports
+
+
+def test_what_pauses_for_long_after_a_long_time_is_not_stopped():
+    assert has_ended(reports_of(0.7, *[0.6] * 10), patience=10)
+    assert not has_ended(reports_of(0.7, *[0.6] * 9), patience=10)
+    slow = [0.5 + epoch / 1000 for epoch in range(41)]  # its best epoch is the 40th: it may pause for twenty
+    assert not has_ended(reports_of(*slow, *[0.5] * 19), patience=10)
+    assert has_ended(reports_of(*slow, *[0.5] * 20), patience=10)
+
+
+def test_a_run_that_ends_at_its_limit_is_marked_and_one_that_ends_by_itself_is_not():
+    rising = reports_of(*[0.5 + epoch / 100 for epoch in range(5)])
+    assert is_capped(rising, TrainConfig(epochs=5, patience=3))
+    assert not is_capped(reports_of(0.6, 0.5, 0.5, 0.5), TrainConfig(epochs=4, patience=3))
+    assert not is_capped(rising, TrainConfig(epochs=5, patience=3, schedule="one-cycle"))
+    short = run(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=2), small_split())[1]
+    assert short["capped"]
+    patient = TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2)
+    long = run(DATA, ModelConfig(scheme="full"), patient, small_split())[1]
+    assert not long["capped"]
+    assert long["stages"][-1]["epochs"] < 60
+
+
+def test_a_full_table_s_own_size_is_recorded_and_not_the_budget_that_was_asked(tmp_path):
+    run(DATA, ModelConfig(scheme="full", budget="1/4"), replace(FAST, epochs=1), small_split(), out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["budget"] == "1/1"
 
 
 def test_training_beats_popularity_on_the_world():

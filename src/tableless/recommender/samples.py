@@ -17,8 +17,9 @@ Part = Literal["validation", "test"]
 FEWEST_USERS: dict[Part, int] = {"validation": 5_000, "test": 10_000}
 """How many users are measured at least, where there are so many: with fewer, the spread over users hides what models
 differ by."""
-FEWEST_ITEMS = 100
-"""Items that are drawn for each user at least."""
+DRAWN_ITEMS = 400
+"""Items that are drawn for each user, where all are too many. What the draw adds to the spread over users is far below
+what the users make themselves."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def draw_sample(split: Split, *, on: Part, max_pairs: float, known_only: bool = 
     """All users with all items if these are at most `max_pairs`.
 
     Else as many users as `max_pairs` allow with all items. Where they allow less than `FEWEST_USERS`, so many are
-    drawn, and for each of them as many items as `max_pairs` allow then; all, if that is half of them or more.
+    drawn, and `DRAWN_ITEMS` for each of them.
     """
     users, items = (split.test_users, split.test_items) if on == "test" else (
         split.validation_users, split.validation_items
@@ -81,9 +82,7 @@ def _sizes(num_users: int, num_items: int, max_pairs: float, fewest_users: int) 
     affordable = int(min(max_pairs / num_items, num_users))
     if affordable >= min(num_users, fewest_users):
         return affordable, None
-    count = min(num_users, fewest_users)
-    num_drawn = max(FEWEST_ITEMS, int(max_pairs / count))
-    return count, num_drawn if 2 * num_drawn < num_items else None
+    return min(num_users, fewest_users), DRAWN_ITEMS if DRAWN_ITEMS < num_items else None
 
 
 def _touched(split: Split, users: Rows, num_items: int) -> tuple[NDArray[np.int64], Rows]:
