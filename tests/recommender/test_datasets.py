@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 
 from tableless.recommender import datasets, preparation
+from tableless.recommender.core import keep_core
 from tableless.recommender.datasets import DATASETS, KnownDataset, find_data, load_interactions
 from tableless.recommender.interactions import DataError
-from tableless.recommender.splits import keep_core, split_global_time, split_leave_one_out
+from tableless.recommender.splits import split_global_time, split_leave_one_out
 from tableless.recommender.world import World
 from tests.recommender.real_data import REAL_DATA, needs_real_data
 

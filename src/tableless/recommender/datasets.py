@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from .core import keep_core
 from .interactions import DataError, Interactions, Report
-from .splits import keep_core
 from .staging import remove_abandoned, staged
 from .world import World
 
