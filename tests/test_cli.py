@@ -168,7 +168,7 @@ def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json
         (["train", "no-such-file.csv"], "no-such-file.csv"),
         (["train", "world", "--scheme", "magic"], "no scheme is called 'magic'"),
         (["train", "world", "--backbone", "magic"], "no backbone is called 'magic'"),
-        (["train", "world", "--split", "magic"], "--split is 'magic'"),
+        (["train", "world", "--split", "magic"], "split is 'magic'"),
         (["train", "world", "--budget", "10"], "too small"),
         (["train", "world", "--stream"], "share of a full table"),
         (["recommend", "no-such-run", "--user", "1"], "no trained model"),
