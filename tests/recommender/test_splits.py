@@ -138,6 +138,15 @@ class TestGlobalTime:
         assert held_out(split.validation_users, split.validation_items) == {3: 0}
         assert held_out(split.test_users, split.test_items) == {2: 0}  # the first of its two
 
+    def test_held_out_users_ascend_though_new_ones_were_moved(self):
+        # User 0 has no action before the test, and so moves behind user 1.
+        split = split_global_time(
+            build([[0, 1], [0, 1, 2], [1, 2]], [[8, 9], [0, 5, 7], [1, 6]]), validation_share=0.2, test_share=0.4
+        )
+        assert split.train.user_ids.tolist() == [10, 20, 0]
+        assert split.test_users.tolist() == [0, 2]
+        assert split.test_items.tolist() == [2, 0]
+
     def test_actions_of_one_time_stay_together_in_the_later_period(self):
         split = split_global_time(build([[0, 1], [2, 3], [4, 5]], [[1, 2], [2, 3], [3, 3]]))
         assert split.train.num_actions == 1
