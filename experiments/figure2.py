@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from tableless import SCHEMES
 from tableless.recommender.comparison import save_picture as save_comparison
@@ -111,7 +111,7 @@ def runs_of(panel: str, scheme: str, budget: str, *, weight_decay: float = 0.0) 
     """The runs of one point of the figure, by seed; none if it is not part of it."""
     data, backbone = PANELS[panel]
     wanted = {"scheme": scheme, "budget": budget, "backbone": backbone}
-    of_data = asdict(data)
+    of_data = data.settings()
     return [
         run
         for run in EXPERIMENT.runs
@@ -164,7 +164,7 @@ def section(lines: Sequence[Line]) -> str:
         own = [
             line
             for line in lines
-            if line["data"] == asdict(data)
+            if line["data"] == data.settings()
             and line["model"]["backbone"] == backbone
             and not line["train"]["weight_decay"]
         ]

@@ -43,7 +43,7 @@ def settings(
 ) -> Settings:
     """The run of one model, as plain values."""
     model = ModelConfig(scheme=scheme, budget=budget, backbone=backbone, options=options or {})
-    return {"data": asdict(data), "model": asdict(model), "train": asdict(replace(training, seed=seed))}
+    return {"data": data.settings(), "model": asdict(model), "train": asdict(replace(training, seed=seed))}
 
 
 def perform(settings: Settings) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _keep_teacher(path: Path, teacher: Recommender, seconds: float) -> None:
 
 
 def _teacher_path(teacher: Recommender, data: DataConfig, training: TrainConfig) -> Path:
-    identity = [asdict(data), type(teacher).__name__, teacher.users.embedding_dim, teacher.seed, asdict(training)]
+    identity = [data.settings(), type(teacher).__name__, teacher.users.embedding_dim, teacher.seed, asdict(training)]
     if isinstance(teacher, MLP):
         identity.append(teacher.item_features.config if teacher.item_features else "learned from GMF")
     name = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

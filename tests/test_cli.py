@@ -83,6 +83,27 @@ def test_evaluate_measures_what_training_measured(trained):
         assert after["auc"] == pytest.approx(before["auc"], abs=1e-6)
 
 
+def test_a_test_file_is_taken_by_training_and_by_evaluation(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = np.unique(
+        np.stack([generator.integers(0, 60, 900) * 7, generator.integers(0, 40, 900) + 100], axis=1), axis=0
+    )
+    rows = generator.permutation(rows)
+    data, test, folder = str(tmp_path / "data.csv"), str(tmp_path / "test.parquet"), str(tmp_path / "run")
+    pl.DataFrame(rows[100:], schema=["user", "item"]).write_csv(data)
+    pl.DataFrame(rows[:100], schema=["who", "what"]).write_parquet(test)
+    named = ["--user-col", "user", "--item-col", "item"]
+    settings = ["--scheme", "full", "--epochs", "1", "--out", folder]
+    assert "has no column 'user'" in str(run("train", data, "--test", test, *named, *settings).exception)
+    pl.DataFrame(rows[:100], schema=["user_id", "item"]).write_parquet(test)
+    before = last_json(run("train", data, "--test", test, *settings, "--json"))
+    assert before["held_out"] == 100
+    assert f"--data {data} --test {test}" in str(run("evaluate", folder).exception)
+    after = last_json(run("evaluate", folder, "--data", data, "--test", test, "--json"))
+    assert after["held_out"] == 100
+    assert after["auc"] == before["auc"]
+
+
 def test_evaluate_takes_negatives_as_ncf_has_them(trained, tmp_path):
     path = tmp_path / "test.negative"
     path.write_text("(3,7)\t1\t2\t5\n(4,9)\t1\t2\t5\n")
@@ -168,7 +189,10 @@ def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json
         (["train", "no-such-file.csv"], "no-such-file.csv"),
         (["train", "world", "--scheme", "magic"], "no scheme is called 'magic'"),
         (["train", "world", "--backbone", "magic"], "no backbone is called 'magic'"),
-        (["train", "world", "--split", "magic"], "--split is 'magic'"),
+        (["train", "world", "--split", "magic"], "split is 'magic'"),
+        (["train", "world", "--split", "column", "--test", "x.csv"], "x.csv is the split"),
+        (["compare", "world", "--test", "x.csv", "--core", "5"], "core 5 cannot be used with a given split"),
+        (["compare", "world", "--split", "column"], "world has no given split"),
         (["train", "world", "--budget", "10"], "too small"),
         (["train", "world", "--stream"], "share of a full table"),
         (["recommend", "no-such-run", "--user", "1"], "no trained model"),

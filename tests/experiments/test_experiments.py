@@ -1,7 +1,6 @@
 """The experiments themselves: what they ask for, that they can be stopped and resumed, that each kind of run works."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -49,7 +48,7 @@ def _elsewhere(tmp_path, monkeypatch):
 def in_the_world(settings, **data):
     """The same run on small data, for an epoch."""
     return settings | {
-        "data": asdict(DataConfig(WORLD, **data)),
+        "data": DataConfig(WORLD, **data).settings(),
         "train": settings["train"] | {"epochs": 1, "batch_size": 256},
     }
 

@@ -13,9 +13,11 @@ import polars as pl
 import pytest
 
 from tableless.recommender import datasets, preparation
+from tableless.recommender.core import keep_core
 from tableless.recommender.datasets import DATASETS, KnownDataset, find_data, load_interactions
 from tableless.recommender.interactions import DataError
-from tableless.recommender.splits import keep_core, split_global_time, split_leave_one_out
+from tableless.recommender.runs import DataConfig, load_split
+from tableless.recommender.splits import split_global_time, split_leave_one_out
 from tableless.recommender.world import World
 from tests.recommender.real_data import REAL_DATA, needs_real_data
 
@@ -387,3 +389,20 @@ class TestRealData:
         text = load_interactions("movielens-1m", data_dir=tmp_path)
         assert same(text, load_interactions("movielens-1m", data_dir=REAL_DATA))
         shutil.rmtree(tmp_path / "ml-1m")
+
+
+@needs_real_data
+def test_the_split_of_gowalla_is_as_published():
+    split = load_split(DataConfig("gowalla", data_dir=str(REAL_DATA), split="column"))
+    assert len(split.test_users) == 217_242
+    assert (split.train.num_users, split.train.num_items) == (29_858, 40_981)
+    assert (split.num_known_users, split.num_known_items) == (29_858, 40_981)
+    assert len(np.unique(split.test_users)) == len(np.unique(split.validation_users)) == 29_858
+    assert split.train.num_actions + len(split.validation_users) == 810_128
+    width = split.train.num_items
+    train = split.train.user_rows().astype(np.int64) * width + split.train.items
+    for users, items in ((split.test_users, split.test_items), (split.validation_users, split.validation_items)):
+        assert not np.isin(users.astype(np.int64) * width + items, train).any()
+    raw = pl.read_parquet(REAL_DATA / "gowalla.parquet").filter(pl.col("split") == "test").sort("user_id", "item_id")
+    users, items = split.train.user_ids[split.test_users], split.train.item_ids[split.test_items]
+    assert sorted(zip(users.tolist(), items.tolist(), strict=True)) == raw.select("user_id", "item_id").rows()

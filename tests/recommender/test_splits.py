@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableless.recommender import user_blocks
-from tableless.recommender.interactions import DataError, Interactions
-from tableless.recommender.splits import keep_core, split_global_time, split_leave_one_out
+from tableless.recommender.interactions import DataError
+from tableless.recommender.splits import split_global_time, split_leave_one_out
 from tests.recommender.tiny import assert_same, build, in_order
 
 
@@ -138,6 +138,15 @@ class TestGlobalTime:
         assert held_out(split.validation_users, split.validation_items) == {3: 0}
         assert held_out(split.test_users, split.test_items) == {2: 0}  # the first of its two
 
+    def test_held_out_users_ascend_though_new_ones_were_moved(self):
+        # User 0 has no action before the test, and so moves behind user 1.
+        split = split_global_time(
+            build([[0, 1], [0, 1, 2], [1, 2]], [[8, 9], [0, 5, 7], [1, 6]]), validation_share=0.2, test_share=0.4
+        )
+        assert split.train.user_ids.tolist() == [10, 20, 0]
+        assert split.test_users.tolist() == [0, 2]
+        assert split.test_items.tolist() == [2, 0]
+
     def test_actions_of_one_time_stay_together_in_the_later_period(self):
         split = split_global_time(build([[0, 1], [2, 3], [4, 5]], [[1, 2], [2, 3], [3, 3]]))
         assert split.train.num_actions == 1
@@ -174,52 +183,3 @@ class TestGlobalTime:
     def test_one_time_for_everything_is_refused(self):
         with pytest.raises(DataError, match="same time"):
             split_global_time(build([[0, 1], [1, 0]], [[5, 5], [5, 5]]))
-
-
-class TestCore:
-    def test_users_and_items_go_until_nothing_changes(self):
-        # Item 3 goes, then user 2 (one action left), then item 2, and then it is stable.
-        whole = in_order([[0, 1], [1, 0], [2, 3], [0, 1, 2]])
-        core = keep_core(whole, 2)
-        assert core.user_ids.tolist() == [0, 10, 30]
-        assert core.item_ids.tolist() == [0, 100]
-        assert core.item_names.to_list() == ["0", "1"]
-        assert core.starts.tolist() == [0, 2, 4, 6]
-        assert core.items.tolist() == [0, 1, 1, 0, 0, 1]
-        assert core.times.tolist() == [0, 1, 0, 1, 0, 1]
-
-    @given(users_of_items, st.integers(0, 4))
-    def test_it_agrees_with_a_slow_second_implementation(self, actions, core):
-        kept = [(user, item) for user, items in enumerate(actions) for item in items]
-        while True:
-            users, items = Counter(user for user, _ in kept), Counter(item for _, item in kept)
-            fewer = [(user, item) for user, item in kept if users[user] >= core and items[item] >= core]
-            if fewer == kept:
-                break
-            kept = fewer
-        try:
-            result = keep_core(in_order(actions), core)
-        except DataError:
-            assert not kept
-            return
-        pairs = zip(result.user_ids[result.user_rows()] // 10, result.item_ids[result.items] // 100, strict=True)
-        assert list(pairs) == kept
-
-    def test_it_can_be_written_to_a_directory(self, tmp_path):
-        whole = in_order([[0, 1], [1, 0], [2, 3], [0, 1, 2]])
-        written = keep_core(whole, 2, directory=tmp_path)
-        assert_same(written, keep_core(whole, 2))
-        assert_same(written, Interactions.load(tmp_path))
-        assert isinstance(written.items, np.memmap)
-
-    def test_nothing_to_drop_is_nothing_to_copy(self):
-        whole = in_order([[0, 1], [1, 0]])
-        assert keep_core(whole, 2) is whole
-
-    def test_a_core_that_leaves_nothing_is_refused(self):
-        with pytest.raises(DataError, match="core 7"):
-            keep_core(in_order([[0, 1], [1, 0]]), 7)
-
-    def test_a_negative_core_is_refused(self):
-        with pytest.raises(DataError, match="not -1"):
-            keep_core(in_order([[0, 1], [1, 0]]), -1)

@@ -39,6 +39,16 @@ def test_saving_does_not_tell_where_the_data_was(model, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["data"]["data"] == "ratings.csv"
 
 
+def test_saving_does_not_tell_where_the_test_file_was(model, tmp_path):
+    model.save_pretrained(tmp_path / "one")
+    path = tmp_path / "one" / "config.json"
+    config = json.loads(path.read_text())
+    config["data"]["test"] = "/home/someone/given.csv"
+    path.write_text(json.dumps(config))
+    tableless.load(tmp_path / "one").save_pretrained(tmp_path / "two")
+    assert json.loads((tmp_path / "two" / "config.json").read_text())["data"]["test"] == "given.csv"
+
+
 def test_saving_to_its_own_directory_adds_the_card_and_keeps_the_rest(model, tmp_path):
     model.save_pretrained(tmp_path)
     copy = tableless.load(tmp_path)

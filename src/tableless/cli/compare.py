@@ -25,6 +25,7 @@ from .options import (
     Recipe,
     Seed,
     SplitBy,
+    TestFile,
     TimeColumn,
     UserColumn,
     WeightDecay,
@@ -53,6 +54,7 @@ def compare(
     embedding_dim: Dim = 32,
     core: Core = 0,
     split: SplitBy = "leave-one-out",
+    test: TestFile = None,
     data_dir: DataDir = None,
     user_col: UserColumn = None,
     item_col: ItemColumn = None,
@@ -66,7 +68,7 @@ def compare(
     from ..recommender.progress import TrainingProgress
     from ..recommender.training import TrainConfig
 
-    chosen = data_config(data, data_dir, user_col, item_col, time_col, core=core, split=split)
+    chosen = data_config(data, data_dir, user_col, item_col, time_col, core=core, split=split, test=test)
     plan = comparison.Plan(
         schemes=list(SCHEMES) if schemes == "all" else schemes.split(","),
         budgets=budgets.split(","),

@@ -20,7 +20,17 @@ UserColumn = Annotated[str | None, typer.Option(help="Column of the user ids; gu
 ItemColumn = Annotated[str | None, typer.Option(help="Column of the item ids; guessed from common names.")]
 TimeColumn = Annotated[str | None, typer.Option(help="Column of the times; guessed from common names.")]
 Core = Annotated[int, typer.Option(help="First keep only users and items with at least this many actions.")]
-SplitBy = Annotated[str, typer.Option("--split", help="leave-one-out (each user's last) or global-time.")]
+SplitBy = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        help="leave-one-out (each user's last), global-time, or column: the column `split` (another: column:NAME) says "
+        "train, validation or test.",
+    ),
+]
+TestFile = Annotated[
+    str | None, typer.Option("--test", help="A file with the test actions: everything in DATA is then for training.")
+]
 Cache = Annotated[Path | None, typer.Option(help="Keep prepared data here, for the next time.")]
 Dim = Annotated[int, typer.Option("--embedding-dim", help="Dimensions of an embedding.")]
 Epochs = Annotated[int, typer.Option(help="At most this many passes over the data.")]
@@ -45,6 +55,7 @@ def data_config(
     *,
     core: int,
     split: str,
+    test: str | None,
 ) -> DataConfig:
     """Which interactions, as the options say."""
     from ..recommender.runs import DataConfig
@@ -56,7 +67,8 @@ def data_config(
         item_col=item_col,
         time_col=time_col,
         core=core,
-        split=one_of("--split", split, "leave-one-out", "global-time"),
+        split=split,
+        test=test,
     )
 
 

@@ -68,7 +68,11 @@ def compare(
     teachers: dict[tuple[str, int], Teacher] = {}
     for index, (model, training) in enumerate(wanted):
         # Where the data was found is this machine's business, and no part of what was run.
-        line: Result = {"data": asdict(replace(data, data_dir=None)), "model": asdict(model), "train": asdict(training)}
+        line: Result = {
+            "data": replace(data, data_dir=None).settings(),
+            "model": asdict(model),
+            "train": asdict(training),
+        }
         if on_run:
             on_run(index, len(wanted), line)
         if _key(line) not in finished:

@@ -15,13 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from .core import keep_core
 from .interactions import DataError, Interactions, Report
-from .splits import keep_core
 from .staging import remove_abandoned, staged
 from .world import World
 
 if TYPE_CHECKING:
     from .reading.columns import Columns
+
+    _Source = tuple[list[Path], Columns]  # files that are read alike; a second source has the test actions
 
 _FEW_ACTIONS = 1 << 22  # kept in memory, if nobody asked for them to be kept on disk
 
@@ -68,6 +70,7 @@ DATASETS: Mapping[str, KnownDataset] = MappingProxyType(
         "bookcrossing": KnownDataset(
             ("bookcrossing.parquet", "BX-Book-Ratings.csv"), "http://www2.informatik.uni-freiburg.de/~cziegler/BX/"
         ),
+        "gowalla": KnownDataset(("gowalla.parquet",), "https://snap.stanford.edu/data/loc-gowalla.html"),
         "globo": KnownDataset(
             ("globo.parquet", "clicks/clicks_hour_*.csv"),
             "https://www.kaggle.com/datasets/gspmoreira/news-portal-user-interactions-by-globocom",
@@ -100,14 +103,36 @@ def load_interactions(
 
     files = find_data(data, data_dir=data_dir, report=report)
     columns = guess_columns(files[0], user_col=user_col, item_col=item_col, time_col=time_col)
-    if report is not None:
-        report(f"{files[0]}: {columns}", None, None)
-    if cache_dir is not None:
-        return _prepared(files, columns, core=core, cache=Path(cache_dir), report=report)
-    # The arrays stay readable after their files are gone, for as long as they are mapped.
-    with tempfile.TemporaryDirectory(prefix="tableless-", ignore_cleanup_errors=True) as temporary:
-        prepared = _prepared(files, columns, core=core, cache=Path(temporary), report=report)
-        return prepared.in_memory() if prepared.num_actions <= _FEW_ACTIONS else prepared
+    return _loaded([(files, columns)], core=core, cache_dir=cache_dir, report=report)
+
+
+def load_parts(
+    data: str | Path,
+    *,
+    test: str | Path | None = None,
+    part_col: str | None = None,
+    data_dir: Path | str | None = None,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    cache_dir: Path | str | None = None,
+    report: Report | None = None,
+) -> Interactions:
+    """Interactions with a given split, for `split_given`: the time of each action is its `Part`.
+
+    Either the column `part_col` says train, validation (valid, val, dev) or test, or `test` is a file with the test
+    actions and all of `data` is for training. That file may have another format and other names of columns, but ids of
+    the same kind. The rest is as in `load_interactions`.
+    """
+    if (test is None) == (part_col is None):
+        raise DataError("a given split needs either a file with the test actions or a column with the parts")
+    if World.parse(str(data)) is not None:
+        raise DataError("the synthetic world has no given split; leave one out, or name a file")
+    from .reading.columns import guess_columns
+
+    found = [find_data(name, data_dir=data_dir, report=report) for name in (data, test) if name is not None]
+    named = {"user_col": user_col, "item_col": item_col, "time_col": "", "part_col": part_col}
+    sources = [(files, guess_columns(files[0], **named)) for files in found]
+    return _loaded(sources, core=0, cache_dir=cache_dir, report=report)
 
 
 def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
@@ -132,15 +157,29 @@ def _found(known: KnownDataset, folder: Path) -> list[Path]:
     return next((files for pattern in known.files if (files := sorted(folder.glob(pattern)))), [])
 
 
-def _prepared(
-    files: Sequence[Path], columns: Columns, *, core: int, cache: Path, report: Report | None
+def _loaded(
+    sources: Sequence[_Source], *, core: int, cache_dir: Path | str | None, report: Report | None
 ) -> Interactions:
+    """What `_prepared` makes: from the cache, or else in memory or in files without a name."""
+    if report is not None:
+        for files, columns in sources:
+            report(f"{files[0]}: {columns}", None, None)
+    if cache_dir is not None:
+        return _prepared(sources, core=core, cache=Path(cache_dir), report=report)
+    # The arrays stay readable after their files are gone, for as long as they are mapped.
+    with tempfile.TemporaryDirectory(prefix="tableless-", ignore_cleanup_errors=True) as temporary:
+        prepared = _prepared(sources, core=core, cache=Path(temporary), report=report)
+        return prepared.in_memory() if prepared.num_actions <= _FEW_ACTIONS else prepared
+
+
+def _prepared(sources: Sequence[_Source], *, core: int, cache: Path, report: Report | None) -> Interactions:
     from .preparation import prepare
 
-    directory = cache / f"{files[0].name.partition('.')[0]}-{_fingerprint(files, columns)}"
+    (files, columns), *test = sources
+    directory = cache / f"{files[0].name.partition('.')[0]}-{_fingerprint(sources)}"
     if not directory.exists():
         with staged(directory) as staging:
-            prepare(files, columns=columns, directory=staging, report=report)
+            prepare(files, columns=columns, directory=staging, test=test[0] if test else None, report=report)
     if core <= 1:
         return Interactions.load(directory)
     core_directory = cache / f"{directory.name}-core-{core}"
@@ -150,9 +189,12 @@ def _prepared(
     return Interactions.load(core_directory)
 
 
-def _fingerprint(files: Sequence[Path], columns: Columns) -> str:
-    sources = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    text = json.dumps([1, sources, columns.user, columns.item, columns.time])  # 1: change it with what `prepare` writes
+def _fingerprint(sources: Sequence[_Source]) -> str:
+    described = [
+        ([(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files], columns.by_role)
+        for files, columns in sources
+    ]
+    text = json.dumps([2, described])  # 2: change it with what `prepare` writes
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -24,7 +24,7 @@ def run_demo(out: Path, *, seed: int, progress: TrainingProgress) -> tuple[list[
     lines = []
     for number, scheme in enumerate(SCHEMES):
         model = ModelConfig(scheme=scheme, budget="1/1" if scheme == "full" else "1/4")
-        line: dict[str, Any] = {"data": asdict(data), "model": asdict(model), "train": asdict(training)}
+        line: dict[str, Any] = {"data": data.settings(), "model": asdict(model), "train": asdict(training)}
         progress.on_run(number, len(SCHEMES), line)
         directory = out / scheme
         shutil.rmtree(directory, ignore_errors=True)  # that of an earlier demonstration

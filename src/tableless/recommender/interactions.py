@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,14 @@ Report = Callable[[str, int | None, int | None], None]
 _FORMAT = 1
 
 
+class Part(IntEnum):
+    """What an action is for, where the data says so itself."""
+
+    TRAIN = 0
+    VALIDATION = 1
+    TEST = 2
+
+
 class DataError(ValueError):
     """The data cannot be used as it is; the message is one line that says where and what to do."""
 
@@ -31,8 +40,8 @@ class DataError(ValueError):
 class Interactions:
     """Who did what. Users and items are numbered by row; each user's actions stand together, in time order.
 
-    Ids ascend with the row (`np.searchsorted` finds a row), except in a `split_global_time`, where they ascend among
-    the known rows and again among the new ones.
+    Ids ascend with the row (`np.searchsorted` finds a row), except in a split with new users or items, where they
+    ascend among the known rows and again among the new ones.
     """
 
     user_ids: NDArray[np.int64]  # [num_users]

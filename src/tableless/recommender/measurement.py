@@ -1,8 +1,9 @@
-"""Measuring a run again: on its own data, on other data, or against negatives that came with the data."""
+"""Measuring a run again: on its own data, on other data, on given test actions, or against given negatives."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,37 +12,84 @@ from typing import Any
 import numpy as np
 
 from ..embedding.ids import to_ids
-from .answers import TrainedRun
+from .answers import Side, TrainedRun
+from .datasets import DATASETS
 from .evaluation import means_and_errors
 from .interactions import Interactions
 from .rank_counts import Outcome, outcome_of
-from .runs import load_split, measure, measure_floor, recorded_data
+from .runs import DataConfig, load_split, measure, measure_floor, recorded_data
 from .scoring import Rows, Scorer, model_scores
 from .splits import Split
+from .world import World
 
 
 def measure_run(
-    run: TrainedRun, *, data: str | None = None, data_dir: Path | None = None, negatives: Path | None = None
+    run: TrainedRun,
+    *,
+    data: str | None = None,
+    test: str | None = None,
+    data_dir: Path | None = None,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    negatives: Path | None = None,
 ) -> dict[str, Any]:
-    """The results of a trained run on the data it was trained on, or on `data` split in the same way."""
+    """The results of a trained run on the data it was trained on, or on `data` split in the same way.
+
+    With `test`, a file, the test actions are those of the file, and all actions of the data are left out of the
+    ranking. Columns that are not named are those of the training. A run may come from a stranger, so that no path is
+    opened because the run names it: `data` is needed unless the run was trained on a known dataset or a world.
+    """
     recorded = recorded_data(run.config)
-    config = replace(recorded, data=data or recorded.data, data_dir=str(data_dir) if data_dir else recorded.data_dir)
+    _require_named_paths(run, recorded, data=data, test=test)
+    config = replace(
+        recorded,
+        data=data or recorded.data,
+        test=test,
+        split=recorded.split if test is None else "leave-one-out",
+        data_dir=str(data_dir) if data_dir else None,
+        user_col=user_col or recorded.user_col,
+        item_col=item_col or recorded.item_col,
+        time_col=recorded.time_col if time_col is None else time_col,
+    )
     split = load_split(config)
-    _require_same_rows(run, split.train)
+    _require_same_rows(run, split)
     if negatives is not None:
         return _measure_given(run, split, negatives)
-    return measure(run.model, split) | measure_floor(config, run.model, split)
+    results = measure(run.model, split) | measure_floor(config, run.model, split)
+    if test is None:
+        return results
+    # The validation actions were drawn from all of the data, and the run may have been trained on them.
+    return {name: value for name, value in results.items() if not name.startswith("validation")}
 
 
-def _require_same_rows(run: TrainedRun, interactions: Interactions) -> None:
-    """A closed scheme's rows mean the users and items of its own training data and no others."""
-    if run.model.answers_new_ids:
+def _require_named_paths(run: TrainedRun, recorded: DataConfig, *, data: str | None, test: str | None) -> None:
+    is_path = recorded.data.lower() not in DATASETS and World.parse(recorded.data) is None
+    if (data is not None or not is_path) and (test is not None or recorded.test is None):
         return
-    if not np.array_equal(run.items["id"].to_numpy(), interactions.item_ids):
-        raise ValueError(
-            "this run has a table with a row for each item of its own training data, and these are other items; "
-            "only a scheme that is open to new ids, such as dhe, can be measured on other data"
-        )
+    command = ["tableless", "evaluate", str(run.directory), "--data", data or recorded.data]
+    if test or recorded.test:
+        command += ["--test", str(test or recorded.test)]
+    shown = shlex.join(command)
+    raise ValueError(
+        "this run was trained on files, and a file is opened only if you name it yourself: "
+        f"{shown if shown.isprintable() else ascii(shown)}"
+    )
+
+
+def _require_same_rows(run: TrainedRun, split: Split) -> None:
+    """A closed scheme's rows mean the users and items of its own training data and no others."""
+    train, model = split.train, run.model
+    sides: list[tuple[Side, bool, Any]] = [
+        ("user", model.users.open_vocabulary, train.user_ids[: split.num_known_users]),
+        ("item", model.items.open_vocabulary, train.item_ids[: split.num_known_items]),
+    ]
+    for side, is_open, ids in sides:
+        if not is_open and not np.array_equal(run.listed(side)["id"].to_numpy(), ids):
+            raise ValueError(
+                f"this run has a table with a row for each {side} of its own training data, and these are other "
+                f"{side}s; only a scheme that is open to new ids, such as dhe, can be measured on other data"
+            )
 
 
 def _measure_given(run: TrainedRun, split: Split, path: Path) -> dict[str, Any]:

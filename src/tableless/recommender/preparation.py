@@ -10,17 +10,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .interactions import DataError, Interactions, Report
+from .interactions import DataError, Interactions, Part, Report
 from .interactions_writer import InteractionsWriter
 from .reading.actions import read_actions
 from .reading.columns import Columns
-from .reading.kinds import Kinds, KindsChanged, first_kinds
+from .reading.kinds import Kinds, KindsChanged, common_kinds, first_kinds
 from .reading.raw_values import Batch
 
 try:
@@ -38,20 +39,26 @@ def prepare(
     *,
     columns: Columns,
     directory: Path,
+    test: tuple[Sequence[Path], Columns] | None = None,
     rows_in_memory: int = _ROWS_IN_MEMORY,
     report: Report | None = None,
 ) -> Interactions:
     """The rows of all files, memory-mapped from `directory` (which exists and is empty).
 
-    `rows_in_memory` changes how much memory this takes, never the result: rows ascend with the ids, and actions of one
-    user at one time stay in the order of the files.
+    Where the columns have a part, or `test` names files with the test actions, the `Part` of each action stands in
+    the place of its time. `rows_in_memory` changes how much memory this takes, never the result: rows ascend with the
+    ids, and actions of one user at one time stay in the order of the files.
     """
     kinds = first_kinds(files, columns)
+    if test is not None:
+        kinds = common_kinds(kinds, first_kinds(*test))
+    if test is not None or columns.part is not None:
+        kinds = replace(kinds, time="part")
     while True:
         items = _Items(named=kinds.item == "string")
         with _Spool(directory, rows_in_memory) as spool:
             try:
-                for batch in _read_all(files, columns, kinds=kinds, report=report):
+                for batch in _read_all(files, columns, test=test, kinds=kinds, report=report):
                     items.add(batch)
                     spool.append(_to_records(batch))
             except KindsChanged as changed:
@@ -65,14 +72,24 @@ def prepare(
         return prepared
 
 
-def _read_all(files: Sequence[Path], columns: Columns, *, kinds: Kinds, report: Report | None) -> Iterator[Batch]:
+def _read_all(
+    files: Sequence[Path],
+    columns: Columns,
+    *,
+    test: tuple[Sequence[Path], Columns] | None,
+    kinds: Kinds,
+    report: Report | None,
+) -> Iterator[Batch]:
     rows = 0
-    for file in files:
-        for batch in read_actions(file, columns=columns, kinds=kinds):
+    sources = [(file, columns, Part.TRAIN) for file in files]
+    if test is not None:
+        sources += [(file, test[1], Part.TEST) for file in test[0]]
+    for file, its_columns, part in sources:
+        for batch in read_actions(file, columns=its_columns, kinds=kinds):
             rows += len(batch.users)
             if report is not None:
                 report(f"reading {file.name}", rows, None)
-            yield batch
+            yield batch if test is None else replace(batch, times=np.full(len(batch.users), part, np.int64))
     if not rows:
         raise DataError(
             f"{files[0]} has no rows" if len(files) == 1 else f"the files of {files[0].parent} have no rows"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ..embedding.scheme import EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables.frequent_rows import FrequentRows
 from .checkpoint import RunDirectory, describe_recommender
-from .datasets import load_interactions
+from .datasets import load_interactions, load_parts
 from .distributed import Processes
 from .evaluation import evaluate, evaluate_on
 from .interactions import Interactions
@@ -28,7 +28,7 @@ from .models import BACKBONES, Recommender
 from .recipes import Watchers, train_by_recipe
 from .samples import draw_sample
 from .scoring import by_rows, model_scores, popularity_scores
-from .splits import Split, split_global_time, split_leave_one_out
+from .splits import Split, split_given, split_global_time, split_leave_one_out
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
 from .world import World
@@ -47,8 +47,33 @@ class DataConfig:
     item_col: str | None = None
     time_col: str | None = None
     core: int = 0
-    split: Literal["leave-one-out", "global-time"] = "leave-one-out"
+    split: str = "leave-one-out"  # or global-time, or column, or column:NAME
     split_seed: int = 0
+    test: str | None = None  # a file with the test actions: everything in `data` is then for training
+
+    def __post_init__(self) -> None:
+        if self.split not in ("leave-one-out", "global-time") and not self.part_col:
+            raise ValueError(
+                f"split is {self.split!r}; it must be leave-one-out, global-time, column (the one called `split`) or "
+                "column:NAME"
+            )
+        if self.test is not None and self.split != "leave-one-out":
+            raise ValueError(f"the test file {self.test} is the split; split {self.split} cannot be used with it")
+        if self.core and (self.test is not None or self.part_col):
+            raise ValueError(
+                f"core {self.core} cannot be used with a given split, which would not be the given one any more"
+            )
+
+    @property
+    def part_col(self) -> str | None:
+        """The column that says train, validation or test of each action; None where no column does."""
+        kind, _, name = self.split.partition(":")
+        return (name if ":" in self.split else "split") if kind == "column" else None
+
+    def settings(self) -> dict[str, Any]:
+        """Plain values that build it again; `test` only where there is one, as in what was written before it."""
+        settings = asdict(self)
+        return settings if self.test is not None else {key: settings[key] for key in settings if key != "test"}
 
 
 def recorded_data(config: Mapping[str, Any]) -> DataConfig:
@@ -76,6 +101,18 @@ def load_split(
     config: DataConfig, *, cache_dir: Path | str | None = None, report: Callable[..., None] | None = None
 ) -> Split:
     """The data, ready to train on."""
+    if config.test is not None or config.part_col is not None:
+        parts = load_parts(
+            config.data,
+            test=config.test,
+            part_col=config.part_col,
+            data_dir=config.data_dir,
+            user_col=config.user_col,
+            item_col=config.item_col,
+            cache_dir=cache_dir,
+            report=report,
+        )
+        return split_given(parts, seed=config.split_seed, report=report)
     interactions = load_interactions(
         config.data,
         data_dir=config.data_dir,
@@ -231,7 +268,7 @@ def describe_run(
 ) -> dict[str, Any]:
     """Everything that a run directory's `config.json` says."""
     return {
-        "data": asdict(data),
+        "data": data.settings(),
         "model": describe_recommender(model),
         "budget": model_config.budget,
         "kinds": dict(kinds),

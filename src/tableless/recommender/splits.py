@@ -1,24 +1,23 @@
-"""Splits: the part of the interactions that is used at all, and which of it is for training, validation and test."""
+"""Splits: which interactions are for training, for validation and for test."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .interactions import DataError, Interactions
-from .interactions_writer import InteractionsWriter
+from .interactions import DataError, Interactions, Part, Report
 from .user_blocks import UserBlock, forget_pages, row_blocks, user_blocks
 
 
 @dataclass(frozen=True)
 class Split:
-    """Training actions, and one held-out action per user for validation and test.
+    """Training actions, and held-out actions for validation and test.
 
-    `train` has the rows of the whole (a new user has no actions in it) but not its times, which nothing needs any
-    more. A held-out item never occurs among the training actions of its user.
+    Each part may hold none, one or (in a given split) several actions of a user; these stand together, and users
+    ascend. `train` has the rows of the whole (a new user has no actions in it) but not its times, which nothing needs
+    any more. A held-out item never occurs among the training actions of its user, nor in the other held-out part.
     """
 
     train: Interactions
@@ -89,48 +88,44 @@ def split_global_time(interactions: Interactions, *, validation_share: float = 0
     return _known_first(result)
 
 
-def keep_core(interactions: Interactions, core: int, *, directory: Path | None = None) -> Interactions:
-    """Only users and items with at least `core` actions, repeated until stable, rows renumbered in the same order.
+def split_given(interactions: Interactions, *, seed: int = 0, report: Report | None = None) -> Split:
+    """The split that came with the data: the time of each action is its `Part` (see `load_parts`).
 
-    With a `directory` (which exists and is empty) the result is written there and memory-mapped.
+    Users and items that are not in the training part are new; rows are renumbered so that the known ones come first.
+    A pair of user and item counts once, in the first of its parts: what is in training is no test. `report` is told
+    how many pairs were left out of the later parts for that reason.
+
+    Many published splits, LightGCN's among them, have no validation part. Then one training action of each user with
+    at least three, drawn by `seed`, is held out for validation. Its item is not ranked in the test either.
     """
-    if core < 0:
-        raise DataError(f"core must be 0 (keep everything) or more, not {core}")
-    users, items = _core_masks(interactions, core)
-    if users.all() and items.all() and directory is None:
-        return interactions
-    if not users.any():
-        raise DataError(f"no user and no item is left with core {core}; take a smaller one")
-    new_row = np.cumsum(items, dtype=np.int32) - np.int32(1)
-    writer = InteractionsWriter(directory, with_times=interactions.times is not None)
+    parts = interactions.times
+    assert parts is not None
+    no_validation = not any((parts[rows] == Part.VALIDATION).any() for rows in row_blocks(len(parts)))
+    generator = np.random.default_rng(seed)
+    split, repeated = _SplitWriter(interactions), 0
     for block in user_blocks(interactions):
-        kept = block.take(users[block.users] & items[block.items])
-        kept_users = users[block.user_rows]
-        ids, counts = interactions.user_ids[block.user_rows][kept_users], kept.counts()[kept_users]
-        writer.append(ids, counts, items=new_row[kept.items], times=kept.times)
-    names = interactions.item_names
-    return writer.finish(
-        interactions.item_ids[items],
-        None if names is None else names.gather(np.flatnonzero(items)),
-        user_kind=interactions.user_kind,
-        item_kind=interactions.item_kind,
-    )
-
-
-def _core_masks(interactions: Interactions, core: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    users = np.ones(interactions.num_users, np.bool_)
-    items = np.ones(interactions.num_items, np.bool_)
-    while True:
-        user_counts = np.zeros(interactions.num_users, np.int64)
-        item_counts = np.zeros(interactions.num_items, np.int64)
-        for block in user_blocks(interactions):
-            kept = block.take(users[block.users] & items[block.items])
-            user_counts[block.user_rows] = kept.counts()
-            item_counts += np.bincount(kept.items, minlength=interactions.num_items)
-        stable = np.array_equal(users, user_counts >= core) and np.array_equal(items, item_counts >= core)
-        users, items = user_counts >= core, item_counts >= core
-        if stable:
-            return users, items
+        distinct = block.take(block.one_of_each_pair(interactions.num_items, which="first"))
+        assert block.times is not None
+        assert distinct.times is not None
+        for part in (Part.VALIDATION, Part.TEST):
+            given = block.take(block.times == part).one_of_each_pair(interactions.num_items, which="first")
+            repeated += int(given.sum() - (distinct.times == part).sum())
+        part_of = np.array(distinct.times)
+        if no_validation:
+            counts = distinct.take(part_of == Part.TRAIN).counts()
+            # A user's actions are in the order of their parts, so that those for training come first.
+            first = np.cumsum(distinct.counts()) - distinct.counts()
+            drawn = first + (generator.random(len(counts)) * counts).astype(np.int64)
+            part_of[drawn[counts >= 3]] = Part.VALIDATION
+        train, validation, test = (part_of == part for part in Part)
+        split.append(distinct, train=train, validation=validation, test=test)
+    if repeated and report is not None:
+        report(f"{repeated:,} pairs of user and item are in an earlier part as well, and count there alone", None, None)
+    result = split.finish()
+    for name, num_actions in (("training", result.train.num_actions), ("test", len(result.test_users))):
+        if not num_actions:
+            raise DataError(f"the given split has no actions for {name}; is it the right column, or the right file?")
+    return _known_first(result, drawn_items=result.validation_items if no_validation else None)
 
 
 class _SplitWriter:
@@ -203,16 +198,21 @@ def _count_from(blocks: list[NDArray[np.int64]], time: int) -> int:
     return sum(int(np.count_nonzero(block >= time)) for block in blocks)
 
 
-def _known_first(split: Split) -> Split:
+def _known_first(split: Split, *, drawn_items: NDArray[np.int32] | None = None) -> Split:
+    """Rows that are in training, or among the items drawn from it for validation, before those that are new."""
     train = split.train
     counts = np.diff(train.starts)
     known_users = counts > 0
     known_items = np.zeros(train.num_items, np.bool_)
     known_items[train.items] = True
+    if drawn_items is not None:
+        known_items[drawn_items] = True
     users, user_row = _order_first(known_users)
     items, item_row = _order_first(known_items)
     for rows in row_blocks(train.num_actions):  # in place: the array is the split's own
         train.items[rows] = item_row[train.items[rows]]
+    validation = np.argsort(user_row[split.validation_users], kind="stable")  # users ascend again
+    test = np.argsort(user_row[split.test_users], kind="stable")
     return Split(
         train=replace(
             train,
@@ -221,10 +221,10 @@ def _known_first(split: Split) -> Split:
             starts=_starts_of(counts[users]),  # the actions stay where they are: only users without any moved
             item_names=None if train.item_names is None else train.item_names.gather(items),
         ),
-        validation_users=user_row[split.validation_users],
-        validation_items=item_row[split.validation_items],
-        test_users=user_row[split.test_users],
-        test_items=item_row[split.test_items],
+        validation_users=user_row[split.validation_users][validation],
+        validation_items=item_row[split.validation_items][validation],
+        test_users=user_row[split.test_users][test],
+        test_items=item_row[split.test_items][test],
         num_known_users=int(known_users.sum()),
         num_known_items=int(known_items.sum()),
     )

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ def find_run(run: str | os.PathLike[str], *, revision: str | None = None) -> Pat
 def save_pretrained(run: TrainedRun, facts: Mapping[str, Any], directory: Path) -> None:
     """Write what loading needs and a model card. Where on this machine the data was is left out."""
     data = recorded_data(run.config)
-    config = {**run.config, "data": asdict(replace(data, data=Path(data.data).name, data_dir=None))}
+    test = None if data.test is None else Path(data.test).name
+    config = {**run.config, "data": replace(data, data=Path(data.data).name, data_dir=None, test=test).settings()}
     directory.mkdir(parents=True, exist_ok=True)
     if directory.resolve() != run.directory.resolve():
         _copy_files(run.directory, directory)

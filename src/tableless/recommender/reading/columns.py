@@ -1,4 +1,4 @@
-"""Columns: which of a file's columns mean users, items and times."""
+"""Columns: which of a file's columns mean users, items, times and parts."""
 
 from __future__ import annotations
 
@@ -35,33 +35,40 @@ class Columns:
     user: str
     item: str
     time: str | None
+    part: str | None = None  # says of each row whether it is for training, validation or test
 
     def __str__(self) -> str:
-        return f"user = {self.user}, item = {self.item}, time = {self.time or 'none'}"
+        last = f"time = {self.time or 'none'}" if self.part is None else f"part = {self.part}"
+        return f"user = {self.user}, item = {self.item}, {last}"
 
     @property
     def by_role(self) -> dict[str, str]:
-        """The names of "user", "item" and, if there is one, "time"."""
-        named = {"user": self.user, "item": self.item}
-        return named if self.time is None else named | {"time": self.time}
+        """The names of "user", "item" and, if there is one, "time" or "part"."""
+        named = {"user": self.user, "item": self.item, "time": self.time, "part": self.part}
+        return {role: name for role, name in named.items() if name is not None}
 
 
 def guess_columns(
-    file: Path, *, user_col: str | None = None, item_col: str | None = None, time_col: str | None = None
+    file: Path,
+    *,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    part_col: str | None = None,
 ) -> Columns:
     """The columns named, and for the others those that usually mean users, items and times.
 
-    Times are optional; `time_col=""` leaves them out though the file has some. The columns of a file without a header
-    are called column_1, column_2, …
+    Times are optional; `time_col=""` leaves them out though the file has some. Parts are read only from a column that
+    is named, and no times are guessed then. The columns of a file without a header are called column_1, column_2, …
     """
-    given = [name for name in (user_col, item_col, time_col) if name]
+    given = [name for name in (user_col, item_col, time_col, part_col) if name]
     layout = find_layout(file, expected=given)
     nameless = layout.format == "text" and not layout.has_header
     guesses = _guess_by_place(layout.first_row) if nameless else guess_by_name(layout.names)
     guesses = {role: None if name in given else name for role, name in guesses.items()}
     user = user_col or guesses["user"]
     item = item_col or guesses["item"]
-    time = (guesses["time"] if time_col is None else time_col) or None
+    time = (guesses["time"] if time_col is None and part_col is None else time_col) or None
     if user is None or item is None:
         role = "user" if user is None else "item"
         raise DataError(
@@ -70,10 +77,13 @@ def guess_columns(
         )
     if len({user, item, time}) < 3:
         raise DataError(f"{file}: user, item and time must be three columns, not {user}, {item} and {time}")
-    for name in (user, item, time):
+    if part_col in {user, item, time} - {None}:
+        raise DataError(f"{file}: the column {part_col!r} cannot say train or test: it has the users, items or times")
+    columns = Columns(user, item, time, part_col)
+    for name in columns.by_role.values():
         if layout.names.count(name) > 1:
             raise DataError(f"{file} has several columns called {name!r}; rename all but the one that is meant")
-    return Columns(user, item, time)
+    return columns
 
 
 def guess_by_name(names: Sequence[str]) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from .columns import Columns
 from .file_formats import Layout, find_layout, is_number, parquet_schema
 from .parquet_files import first_value
 
-TimeKind = Literal["integer", "number", "datetime"]
+TimeKind = Literal["integer", "number", "datetime", "part"]  # "part": a `Part` stands in the place of the time
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ def first_kinds(files: Sequence[Path], columns: Columns) -> Kinds:
         kinds = these
     assert kinds is not None
     return kinds
+
+
+def common_kinds(one: Kinds, other: Kinds) -> Kinds:
+    """The kinds of two files whose ids mean the same users and items: an id is a string if it is one in either."""
+    user: Kind = "string" if "string" in (one.user, other.user) else "integer"
+    item: Kind = "string" if "string" in (one.item, other.item) else "integer"
+    return Kinds(user, item, one.time)
 
 
 def _kinds_of_text(layout: Layout, columns: Columns) -> Kinds:

@@ -1,4 +1,4 @@
-"""Raw values: what stands in the columns → ids, times and names."""
+"""Raw values: what stands in the columns → ids, times or parts, and names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ...embedding.ids import to_ids
-from ..interactions import DataError, Kind
+from ..interactions import DataError, Kind, Part
 from .columns import Columns
 from .file_formats import Place
 from .kinds import Kinds, KindsChanged, TimeKind
+
+# What a column may say of the part that a row belongs to, in any case of letters.
+_PARTS = {
+    "train": Part.TRAIN,
+    "validation": Part.VALIDATION,
+    "valid": Part.VALIDATION,
+    "val": Part.VALIDATION,
+    "dev": Part.VALIDATION,
+    "test": Part.TEST,
+}
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,7 @@ class Batch:
 
     users: NDArray[np.int64]  # [rows] ids
     items: NDArray[np.int64]  # [rows]
-    times: NDArray[np.int64] | NDArray[np.float64] | None  # [rows]
+    times: NDArray[np.int64] | NDArray[np.float64] | None  # [rows]; in a given split each row's `Part`
     item_names: pl.Series  # [rows] as the user wrote them
 
 
@@ -41,6 +51,8 @@ def to_batch(frame: pl.DataFrame, columns: Columns, *, kinds: Kinds, place: Plac
         item_kind: Kind = "string" if items is None else kinds.item
         raise KindsChanged(replace(kinds, user=user_kind, item=item_kind))
     times = None if columns.time is None else _times(frame["time"], columns.time, kinds=kinds, place=place)
+    if columns.part is not None:
+        times = _parts(frame["part"], columns.part, place=place)
     return Batch(users, items, times, _names(frame["item"]))
 
 
@@ -58,7 +70,18 @@ def _ids(values: pl.Series, kind: Kind) -> NDArray[np.int64] | None:
         if not (integers.cast(pl.String) == values).all(ignore_nulls=False):
             return None
         values = integers
+    if values.dtype.is_integer() and kind == "string":
+        raise ValueError(f"{values.name} ids are integers here, and strings in the other file; give both the same kind")
     return to_ids(values).numpy()
+
+
+def _parts(values: pl.Series, name: str, *, place: Place) -> NDArray[np.int64]:
+    said = values.cast(pl.String).str.strip_chars().str.to_lowercase()
+    parts = said.replace_strict(_PARTS, default=None, return_dtype=pl.Int64)
+    if parts.null_count():
+        row = int(parts.is_null().arg_max() or 0)
+        raise DataError(f"{place(row)}: {values[row]!r} (column {name!r}) must be one of {', '.join(_PARTS)}")
+    return parts.to_numpy()
 
 
 def _times(values: pl.Series, name: str, *, kinds: Kinds, place: Place) -> NDArray[np.int64] | NDArray[np.float64]:
