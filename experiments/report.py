@@ -17,6 +17,7 @@ from . import (
     features,
     figure2,
     figure3,
+    figures,
     new_ids,
     online,
     repeated,
@@ -44,7 +45,7 @@ from .claims import (
     VERDICTS,
     Claim,
 )
-from .finished import CAPPED_MARK, Finished
+from .finished import CAPPED_MARK, NOT_RUN, Finished
 from .recommendation import how_far_dhe_gets, recommendation
 from .running import Experiment, seed_of
 from .writing import paragraphs, table
@@ -90,11 +91,12 @@ itself. One rule for stopping holds for everything."""
 
 
 def write() -> Path:
-    """Write the report and its pictures; says where."""
+    """Write the report, its pictures and the figures of the documentation; says where the report is."""
     lines = {name: module.EXPERIMENT.lines() for name, module in SECTIONS.items()}
     part = PATH.with_suffix(".md.part")
     part.write_text(render(lines, repeated.all_lines()), encoding="utf-8")
     part.replace(PATH)
+    figures.write()
     return PATH
 
 
@@ -108,16 +110,17 @@ def render(lines: dict[str, list[Line]], again: Sequence[Line] = ()) -> str:
         "## The same comparisons by our recipe",
         _summary(lines, OURS),
         "## How far DHE gets",
-        how_far_dhe_gets(Finished(figure2_lines)),
+        how_far_dhe_gets(Finished(figure2_lines)) if figure2_lines else NOT_RUN,
         "## Which scheme at which budget, by the fast recipe",
-        recommendation(Finished(figure2_lines)),
+        recommendation(Finished(figure2_lines)) if figure2_lines else NOT_RUN,
         "## What was run",
         _what_was_run(lines),
         "## Rows drawn from all by a committed seed, and run again",
         repeated.section(again, {module.EXPERIMENT.name: module.EXPERIMENT for module in SECTIONS.values()}),
     ]
     for title, module in SECTIONS.items():
-        parts += [f"## {title}", module.section(lines[title]), _failures(module.EXPERIMENT, lines[title])]
+        own = lines[title]
+        parts += [f"## {title}", module.section(own) if own else NOT_RUN, _failures(own)]
     return paragraphs(parts) + "\n"
 
 
@@ -184,7 +187,7 @@ def _first_seeds(lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if seed_of(line) == 0]
 
 
-def _failures(experiment: Experiment, lines: list[Line]) -> str:
+def _failures(lines: list[Line]) -> str:
     """Runs that could not be done, with the reason: none is dropped silently."""
     reasons = Counter(str(line["error"]) for line in lines if "error" in line)
     return "\n".join(f"- {count} × infeasible: {reason}" for reason, count in reasons.items())
