@@ -7,11 +7,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from tableless.recommender.lines import Line
 
 from .running import Settings, key
+
+try:
+    from scipy import stats
+except ImportError:
+    raise ImportError("intervals are computed by scipy: pip install 'tableless[experiments]'") from None
 
 NOT_RUN = "not run yet"
 INFEASIBLE = "–"
