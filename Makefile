@@ -28,7 +28,7 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 # Hours; stop and start it as you like, finished runs are kept. The data is looked for in $TABLELESS_DATA.
-# Six hours on two cores are the first seed of everything and most second ones; another start goes on from there.
+# It begins no run after six hours; another start goes on from there.
 experiments: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments --minutes 360
 

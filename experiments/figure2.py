@@ -1,113 +1,70 @@
-"""Figure 2 (RQ1): AUC against model size, every scheme, GMF and MLP, on dense, sparse and large data."""
+"""Figure 2 (RQ1): accuracy against model size, every scheme, GMF and MLP, by the paper's recipe and by ours.
+
+By the paper's recipe only what its claims need: a quarter of the table. By the fast recipe more sizes, and larger data.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tableless import SCHEMES
-from tableless.recommender.comparison import save_picture as save_comparison
-from tableless.recommender.comparison import summarise
 from tableless.recommender.lines import Line
-from tableless.recommender.recipes import TEACHER_DECAY
 from tableless.recommender.runs import DataConfig
 from tableless.recommender.training import TrainConfig
 
 from .claims import Claim
-from .finished import Finished
+from .finished import SHOWN, Finished
 from .running import Experiment, Settings, main
-from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, SMALL_BATCHES, perform, settings
-from .writing import PICTURES, table
+from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, RECIPES, Recipe, perform, settings
+from .writing import markers, new_picture, paragraphs, save_picture, table
 
 SEEDS = range(3)
-BUDGETS = ["1/4", "1/8", "1/2"]
 COMPRESSED = [name for name in SCHEMES if name != "full"]
-# Where runs take many minutes: the two that are ahead on MovieLens (with the simplest rival where it is quick); of the
-# others one seed, since they are points of AUC behind, not tenths.
-LEADING = ["dhe", "low-rank"]
-SOME = [*LEADING, "hashing-trick"]
-LEAST = ["dhe", "hashing-trick"]  # where even a low-rank table takes most of an hour
-LEVEL = [*LEADING, "head-and-tail"]  # on Book-Crossing one seed can't tell it from DHE
-ONE_SEED = range(1)
-# Where a low-rank table rests at the level of popularity for many epochs before it rises, or might: at 1/8 of
-# MovieLens-1M it has three dimensions and rises after ten.
-RESTS_AT_FIRST = [(MOVIELENS, "1/8"), (NEWS, "1/4")]
-# The table that DHE learns from is regularised, the others are trained as the paper trains: so what would they gain?
-DECAYED = replace(SMALL_BATCHES, weight_decay=TEACHER_DECAY)
-REGULARISED = ["full", "low-rank", "hash-embedding"]
+# Where a run takes many minutes: DHE, the two tables that answer as well elsewhere, and two that the paper has.
+ON_LARGE_DATA = ["dhe", "low-rank", "head-and-tail", "hash-embedding", "compositional"]
 
-
-def _full(data: DataConfig, backbone: str, training: TrainConfig, seeds: Sequence[int] = SEEDS) -> list[Settings]:
-    return [settings(data, "full", "1/1", seed, backbone=backbone, training=training) for seed in seeds]
-
-
-def _runs(
-    data: DataConfig,
-    backbone: str,
-    budgets: list[str],
-    training: TrainConfig,
-    schemes: Sequence[str] = COMPRESSED,
-    seeds: Sequence[int] = SEEDS,
-) -> list[Settings]:
-    return [
-        settings(
-            data,
-            scheme,
-            budget,
-            seed,
-            backbone=backbone,
-            training=replace(training, patience=15) if scheme == "low-rank" and rests_at_first else training,
-        )
-        for budget in budgets
-        for rests_at_first in [(data, budget) in RESTS_AT_FIRST]
-        for scheme in schemes
-        for seed in seeds
-    ]
-
-
-def _without(schemes: Sequence[str]) -> list[str]:
-    return [scheme for scheme in COMPRESSED if scheme not in schemes]
-
-
-EXPERIMENT = Experiment(
-    "figure2",
-    [
-        *_full(MOVIELENS, "gmf", SMALL_BATCHES),
-        *_runs(MOVIELENS, "gmf", BUDGETS, SMALL_BATCHES),
-        *_full(BOOKS, "gmf", SMALL_BATCHES),
-        *_runs(BOOKS, "gmf", ["1/4"], SMALL_BATCHES),
-        *_full(MOVIELENS, "mlp", SMALL_BATCHES),
-        *_runs(MOVIELENS, "mlp", ["1/4"], SMALL_BATCHES, LEADING),
-        *_full(NEWS, "gmf", LARGE_BATCHES),
-        *_runs(NEWS, "gmf", ["1/4"], LARGE_BATCHES, SOME),
-        *_full(BOOKS, "mlp", SMALL_BATCHES),
-        *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES, LEVEL),
-        *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES, LEADING),
-        *_runs(MOVIELENS, "mlp", ["1/8", "1/2"], SMALL_BATCHES, LEADING),
-        *_runs(MOVIELENS, "mlp", ["1/4"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
-        *_runs(BOOKS, "gmf", ["1/8", "1/2"], SMALL_BATCHES, _without(LEADING), ONE_SEED),
-        *_runs(BOOKS, "mlp", ["1/4"], SMALL_BATCHES, _without(LEVEL), ONE_SEED),
-        *_runs(NEWS, "gmf", ["1/4"], LARGE_BATCHES, _without(SOME), ONE_SEED),
-        *(run for data in (MOVIELENS, BOOKS) for run in _full(data, "gmf", DECAYED)),
-        *(run for data in (MOVIELENS, BOOKS) for run in _runs(data, "gmf", ["1/4"], DECAYED, REGULARISED[1:])),
-        *_full(NEWS, "mlp", LARGE_BATCHES, ONE_SEED),
-        *_runs(NEWS, "mlp", ["1/4"], LARGE_BATCHES, LEAST, ONE_SEED),
-    ],
-    perform,
-)
-
-# The data and backbones of the paper's four panels and two more, by the names they have in the report.
+# The data and backbones of the paper's four panels and one more, by the names they have in the report.
 PANELS: dict[str, tuple[DataConfig, str]] = {
     "ML-1M, GMF": (MOVIELENS, "gmf"),
     "ML-1M, MLP": (MOVIELENS, "mlp"),
     "Book-Crossing 5-core, GMF": (BOOKS, "gmf"),
     "Book-Crossing 5-core, MLP": (BOOKS, "mlp"),
     "Globo, GMF": (NEWS, "gmf"),
-    "Globo, MLP": (NEWS, "mlp"),
 }
+OF_THE_PAPER = [panel for panel in PANELS if panel != "Globo, GMF"]
+DENSE, SPARSE = "ML-1M, GMF", "Book-Crossing 5-core, GMF"
 
 
-def runs_of(panel: str, scheme: str, budget: str, *, weight_decay: float = 0.0) -> list[Settings]:
+def _runs(
+    panel: str,
+    recipe: Recipe,
+    budgets: Sequence[str] = ("1/4",),
+    schemes: Sequence[str] = COMPRESSED,
+    training: TrainConfig | None = None,
+) -> list[Settings]:
+    """The full table and the schemes at each budget, all by one recipe."""
+    data, backbone = PANELS[panel]
+    return [
+        settings(data, scheme, budget, seed, recipe=recipe, backbone=backbone, training=training)
+        for scheme, budget in [("full", "1/1"), *((scheme, budget) for budget in budgets for scheme in schemes)]
+        for seed in SEEDS
+    ]
+
+
+EXPERIMENT = Experiment(
+    "figure2",
+    [
+        *(run for panel in OF_THE_PAPER for run in _runs(panel, "paper")),
+        *_runs(DENSE, "fast", ("1/2", "1/4", "1/8")),
+        *(run for panel in OF_THE_PAPER[1:] for run in _runs(panel, "fast")),
+        *_runs("Globo, GMF", "fast", schemes=ON_LARGE_DATA, training=LARGE_BATCHES),
+    ],
+    perform,
+)
+
+
+def runs_of(panel: str, scheme: str, budget: str, recipe: Recipe) -> list[Settings]:
     """The runs of one point of the figure, by seed; none if it is not part of it."""
     data, backbone = PANELS[panel]
     wanted = {"scheme": scheme, "budget": budget, "backbone": backbone}
@@ -115,41 +72,36 @@ def runs_of(panel: str, scheme: str, budget: str, *, weight_decay: float = 0.0) 
     return [
         run
         for run in EXPERIMENT.runs
-        if run["data"] == of_data
-        and run["model"] | wanted == run["model"]
-        and run["train"]["weight_decay"] == weight_decay
+        if run["data"] == of_data and run["model"] | wanted == run["model"] and run["train"]["recipe"] == recipe
     ]
 
 
-def _claims() -> list[Claim]:
+def _claims(recipe: Recipe) -> list[Claim]:
+    def at_a_quarter(panel: str, scheme: str) -> list[Settings]:
+        return runs_of(panel, scheme, "1/4", recipe)
+
     claims = [
-        Claim(f"DHE at 1/4 is as good as the full table ({panel})", runs_of(panel, "dhe", "1/4"), full, similar=True)
-        for panel in PANELS
-        for full in [runs_of(panel, "full", "1/1")]
-    ]
-    for panel in ("ML-1M, GMF", "ML-1M, MLP", "Book-Crossing 5-core, GMF", "Book-Crossing 5-core, MLP"):
-        dhe = runs_of(panel, "dhe", "1/4")
-        claims += [
-            Claim(f"DHE is above {scheme} at 1/4 ({panel})", dhe, runs_of(panel, scheme, "1/4"))
-            for scheme in ("hashing-trick", "bloom", "hybrid", "hash-embedding")
-        ]
-    sparse, dense = "Book-Crossing 5-core, GMF", "ML-1M, GMF"
-    return [
-        *claims,
         Claim(
-            "compositional is above DHE where data is sparse",
-            runs_of(sparse, "compositional", "1/4"),
-            runs_of(sparse, "dhe", "1/4"),
-        ),
-        Claim(
-            "DHE is above compositional where data is dense",
-            runs_of(dense, "dhe", "1/4"),
-            runs_of(dense, "compositional", "1/4"),
-        ),
+            "DHE at 1/4 is as good as the full table",
+            at_a_quarter(panel, "dhe"),
+            runs_of(panel, "full", "1/1", recipe),
+            similar=True,
+        )
+        for panel in OF_THE_PAPER
     ]
+    claims += [
+        Claim(f"DHE is above {scheme} at 1/4", at_a_quarter(panel, "dhe"), at_a_quarter(panel, scheme))
+        for panel in OF_THE_PAPER
+        for scheme in ("hashing-trick", "bloom", "hybrid", "hash-embedding")
+    ]
+    over, under = at_a_quarter(SPARSE, "compositional"), at_a_quarter(SPARSE, "dhe")
+    claims.append(Claim("compositional is above DHE where data is sparse", over, under))
+    over, under = at_a_quarter(DENSE, "dhe"), at_a_quarter(DENSE, "compositional")
+    claims.append(Claim("DHE is above compositional where data is dense", over, under))
+    return claims
 
 
-CLAIMS = _claims()
+CLAIMS = [claim for recipe in RECIPES for claim in _claims(recipe)]
 
 
 def section(lines: Sequence[Line]) -> str:
@@ -158,47 +110,66 @@ def section(lines: Sequence[Line]) -> str:
     parts = [
         "The paper's Figure 2 (ML-20M and Amazon Books) has no numbers. Its text: DHE has a similar AUC as the full "
         "table with a quarter of its size in most cases, and is above all hashing schemes but compositional embedding "
-        "on sparse data; the hashing trick is last. (`low-rank` and `head-and-tail` are ours.)"
+        "on sparse data; the hashing trick is last. (`low-rank` and `head-and-tail` are ours.) All schemes of a table "
+        "were trained by the same recipe, and compare within it alone."
     ]
-    for panel, (data, backbone) in PANELS.items():
-        own = [
-            line
-            for line in lines
-            if line["data"] == data.settings()
-            and line["model"]["backbone"] == backbone
-            and not line["train"]["weight_decay"]
-        ]
-        budgets = [budget for budget in ("1/2", "1/4", "1/8") if runs_of(panel, "dhe", budget)]
-        rows = [["full (1/1)", finished.cell(runs_of(panel, "full", "1/1")), *[""] * (len(budgets) - 1)]]
-        rows += [
-            [scheme, *(_cell(finished, runs_of(panel, scheme, budget)) for budget in budgets)] for scheme in COMPRESSED
-        ]
-        popularity = finished.cell(runs_of(panel, "full", "1/1")[:1], "popularity_auc")
-        parts.append(table([f"**{panel}**, AUC, %", *budgets], rows) + f"\n\nPopularity alone: {popularity}.")
-        if any("results" in line for line in own):
-            name = f"figure2-{data.data}-{backbone}"
-            save_comparison(summarise(own), PICTURES / f"{name}.png")
-            parts.append(f"![AUC against model size: {panel}](pictures/{name}.png)")
-    return "\n\n".join([*parts, _with_weight_decay(finished)])
+    for panel in PANELS:
+        for recipe in RECIPES:
+            if runs_of(panel, "full", "1/1", recipe):
+                parts += _panel(finished, panel, recipe)
+    return paragraphs(parts)
 
 
-def _cell(finished: Finished, runs: list[Settings]) -> str:
-    return finished.cell(runs) if runs else "not part of the set"
+def _panel(finished: Finished, panel: str, recipe: Recipe) -> list[str]:
+    """Tables (a column for each size and metric), what is to be known of them, and the picture."""
+    points = {
+        budget: {scheme: runs for scheme in COMPRESSED if (runs := runs_of(panel, scheme, budget, recipe))}
+        for budget in ("1/2", "1/4", "1/8")
+    }
+    points = {budget: own for budget, own in points.items() if own}
+    full = runs_of(panel, "full", "1/1", recipe)
+    everything = [*full, *(run for own in points.values() for runs in own.values() for run in runs)]
+    names = [short.partition(",")[0] for short in SHOWN.values()]
+    headings = [f"**{panel}**, {RECIPES[recipe]}, %", *(f"{budget}: {name}" for budget in points for name in names)]
+    rows = [["full (1/1)", *finished.cells(full), *[""] * (len(headings) - 1 - len(SHOWN))]]
+    for scheme in COMPRESSED:
+        own = [points[budget].get(scheme) for budget in points]
+        if any(own):
+            rows.append([scheme, *(cell for runs in own for cell in (finished.cells(runs) if runs else ["", ""]))])
+    popularity = finished.plain(full[:1], "popularity_auc", scale=100, digits=2)
+    return [
+        table(headings, rows),
+        f"Popularity alone: AUC {popularity}. {finished.measured_on(everything)}".strip(),
+        _picture(finished, panel, recipe, full, points),
+    ]
 
 
-def _with_weight_decay(finished: Finished) -> str:
-    rows = []
-    for panel in ("ML-1M, GMF", "Book-Crossing 5-core, GMF"):
-        for scheme in REGULARISED:
-            budget = "1/1" if scheme == "full" else "1/4"
-            plain = runs_of(panel, scheme, budget)
-            decayed = runs_of(panel, scheme, budget, weight_decay=DECAYED.weight_decay)
-            rows.append([panel, f"{scheme} ({budget})", finished.cell(plain), finished.cell(decayed)])
-        rows.append([panel, "dhe (1/4)", finished.cell(runs_of(panel, "dhe", "1/4")), ""])
-    return (
-        "Weight decay is part of the fast recipe: the table that DHE learns from has it. The paper's training has "
-        f"none, and the schemes above were trained without. With the same decay ({DECAYED.weight_decay}):\n\n"
-    ) + table(["", "scheme", "as the paper trains", "with weight decay"], rows, num_texts=2)
+def _picture(
+    finished: Finished,
+    panel: str,
+    recipe: Recipe,
+    full: list[Settings],
+    points: dict[str, dict[str, list[Settings]]],
+) -> str:
+    """Each metric against size; a hollow marker is of runs that stopped at the limit."""
+    if not any(finished.values(runs) for own in points.values() for runs in own.values()):
+        return ""
+    figure = new_picture(width=11)
+    sizes = list(reversed(points))
+    for axes, (metric, label) in zip(figure.subplots(1, len(SHOWN)), SHOWN.items(), strict=True):
+        for number, scheme in enumerate(COMPRESSED):
+            drawn = [(place, points[size][scheme]) for place, size in enumerate(sizes) if scheme in points[size]]
+            drawn = [(place, runs) for place, runs in drawn if finished.values(runs, metric)]
+            markers(axes, finished, drawn, metric, style="osD^v<>p"[number % 8], color=f"C{number}", label=scheme)
+        if values := finished.values(full, metric):
+            axes.axhline(100 * statistics.mean(values), color="black", linestyle="--", label="full table")
+        axes.set_xticks(range(len(sizes)), sizes)
+        axes.set(xlabel="embedding parameters, of the full table", ylabel=f"test {label}")
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    data, backbone = PANELS[panel]
+    name = f"figure2-{data.data}-{backbone}-{recipe}"
+    return save_picture(figure, name, says=f"Accuracy against model size: {panel}, {RECIPES[recipe]}")
 
 
 if __name__ == "__main__":

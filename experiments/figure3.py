@@ -2,63 +2,71 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
-from itertools import chain
 
 from tableless.recommender.lines import Line
 
 from .claims import Claim
-from .finished import NOT_RUN, Finished
+from .finished import NOT_RUN, SHOWN, Finished
 from .running import Experiment, Settings, main
-from .training_runs import MOVIELENS, perform, settings
-from .writing import new_picture, save_picture, table
+from .training_runs import MOVIELENS, RECIPES, Recipe, perform, settings
+from .writing import markers, new_picture, paragraphs, save_picture, table
 
 SEEDS = range(3)
 DEPTHS = range(1, 7)  # hidden layers
+DEPTHS_OF: dict[Recipe, Sequence[int]] = {"paper": [1, 3, 5, 6], "fast": DEPTHS}
 
 
-def _runs(depth: int) -> list[Settings]:
-    return [settings(MOVIELENS, "dhe", "1/4", seed, options={"depth": depth}) for seed in SEEDS]
+def _runs(depth: int, recipe: Recipe) -> list[Settings]:
+    return [settings(MOVIELENS, "dhe", "1/4", seed, recipe=recipe, options={"depth": depth}) for seed in SEEDS]
 
 
-EXPERIMENT = Experiment("figure3", list(chain.from_iterable(_runs(depth) for depth in DEPTHS)), perform)
+EXPERIMENT = Experiment(
+    "figure3", [run for recipe in RECIPES for depth in DEPTHS_OF[recipe] for run in _runs(depth, recipe)], perform
+)
 
 CLAIMS = [
-    Claim("five hidden layers are above one", _runs(5), _runs(1)),
-    Claim("five hidden layers are above three", _runs(5), _runs(3)),
+    Claim(f"five hidden layers are above {name}", _runs(5, recipe), _runs(depth, recipe))
+    for recipe in RECIPES
+    for name, depth in (("one", 1), ("three", 3))
 ]
 
 
 def section(lines: Sequence[Line]) -> str:
-    """The curve and its points. The paper shows a curve without numbers, and says what is to be seen in it."""
+    """The curves and their points. The paper shows a curve without numbers, and says what is to be seen in it."""
     finished = Finished(lines)
-    return "\n\n".join(
+    rows = [
+        [
+            f"{name}: {label}",
+            *(finished.cell(_runs(depth, recipe), metric) if depth in DEPTHS_OF[recipe] else "" for depth in DEPTHS),
+        ]
+        for recipe, name in RECIPES.items()
+        for metric, label in SHOWN.items()
+    ]
+    return paragraphs(
         [
             "The paper (ML-20M) says: around five hidden layers are significantly better than wider and shallower "
-            "networks, and more bring nothing.",
-            table(
-                ["hidden layers", *map(str, DEPTHS)],
-                [["ours: ML-1M, GMF, 1/4", *(finished.cell(_runs(depth)) for depth in DEPTHS)]],
-            ),
+            "networks, and more bring nothing. Ours: ML-1M, GMF, 1/4.",
+            table(["hidden layers", *map(str, DEPTHS)], rows),
+            finished.measured_on(EXPERIMENT.runs),
             _picture(finished),
         ]
     )
 
 
 def _picture(finished: Finished) -> str:
-    values = {depth: finished.values(_runs(depth)) for depth in DEPTHS}
-    values = {depth: own for depth, own in values.items() if own}
-    if not values:
+    if not finished.values(EXPERIMENT.runs):
         return NOT_RUN
-    figure = new_picture()
-    axes = figure.subplots()
-    axes.plot(list(values), [statistics.mean(own) for own in values.values()], marker="o")
-    for depth, own in values.items():
-        axes.scatter([depth] * len(own), own, color="grey", s=12)
-    axes.set(xlabel="hidden layers, at equal parameters", ylabel="test AUC", xticks=list(DEPTHS))
-    axes.spines[["top", "right"]].set_visible(False)
-    return save_picture(figure, "figure3", says="AUC by depth of the network")
+    figure = new_picture(width=11)
+    for axes, (metric, label) in zip(figure.subplots(1, len(SHOWN)), SHOWN.items(), strict=True):
+        for number, (recipe, name) in enumerate(RECIPES.items()):
+            points = [(depth, _runs(depth, recipe)) for depth in DEPTHS_OF[recipe]]
+            points = [(depth, runs) for depth, runs in points if finished.values(runs, metric)]
+            markers(axes, finished, points, metric, color=f"C{number}", label=name)
+        axes.set(xlabel="hidden layers, at equal parameters", ylabel=f"test {label}", xticks=list(DEPTHS))
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return save_picture(figure, "figure3", says="Accuracy by depth of the network")
 
 
 if __name__ == "__main__":

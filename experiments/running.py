@@ -19,10 +19,13 @@ from typing import Any
 
 from tableless.recommender.lines import Line, append_line, read_lines
 
+from .circumstances import circumstances
+
 Settings = dict[str, Any]
 
 RESULTS = Path(__file__).parent / "results"
-_MEASURED = ("versions", "seconds", "results", "error")  # what a line has beside its settings
+# What a line has beside its settings: the circumstances (circumstances.py), and what came out.
+_MEASURED = ("versions", "commit", "machine", "date", "seconds", "results", "error")
 
 
 @dataclass(frozen=True)
@@ -107,14 +110,13 @@ def _use_one_core() -> None:
 
 
 def _finish(perform: Callable[[Settings], dict[str, Any]], settings: Settings) -> Line:
-    from tableless.recommender.runs import versions
-
+    about = circumstances()  # before the run: the code may be edited while it goes on
     start = time.perf_counter()
     try:
         outcome: Line = {"results": perform(settings)}
     except ValueError as error:  # a budget too small for a scheme is a finding, not a reason to stop
         outcome = {"error": str(error)}
-    return {**settings, "versions": versions(), "seconds": round(time.perf_counter() - start, 1), **outcome}
+    return {**settings, **about, "seconds": round(time.perf_counter() - start, 1), **outcome}
 
 
 class _Progress:

@@ -1,22 +1,29 @@
-"""Runs that train a recommender: the settings they have in common, and how they are done."""
+"""Runs that train a recommender: the settings they have in common, and how they are done.
+
+The recipe is a property of a run, never of a scheme: whoever is compared was trained by the same recipe, with the same
+rule for stopping.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from tableless.embedding.deep_hash import PAPER_NETWORK
 from tableless.embedding.tensor_files import load_tensors, save_tensors
 from tableless.embedding.whole_files import write_text
-from tableless.recommender.models import GMF, MLP, Recommender
-from tableless.recommender.recipes import teacher_training, untrained_teachers
+from tableless.recommender.checkpoint import describe_recommender
+from tableless.recommender.models import Recommender
+from tableless.recommender.recipes import train_teacher
 from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
 from tableless.recommender.splits import Split
-from tableless.recommender.training import TrainConfig, train
+from tableless.recommender.teachers import Teacher, teacher_training, untrained_teachers
+from tableless.recommender.training import TrainConfig
 
 from .running import Settings
 
@@ -24,7 +31,18 @@ from .running import Settings
 MOVIELENS = DataConfig("movielens-1m")
 BOOKS = DataConfig("bookcrossing", core=5)
 NEWS = DataConfig("globo")
-SMALL_BATCHES = TrainConfig()
+_NAMES = {
+    "movielens-1m": "ML-1M",
+    "bookcrossing": "Book-Crossing",
+    "globo": "Globo",
+    "movietweetings": "MovieTweetings",
+}
+
+Recipe = Literal["fast", "paper"]
+RECIPES: dict[Recipe, str] = {"paper": "as published", "fast": "ours, fast recipe"}
+_NETWORKS = ("dhe", "head-and-tail")  # schemes that compute vectors, and so have a network to be chosen
+# Our network under the paper's recipe, which would take the paper's.
+OUR_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
 # A step of Adam costs the whole table, so large vocabularies are trained in fewer, larger steps.
 LARGE_BATCHES = TrainConfig(batch_size=8192, learning_rate=2e-3)
 
@@ -37,13 +55,22 @@ def settings(
     budget: str,
     seed: int,
     *,
+    recipe: Recipe,
     backbone: str = "gmf",
     options: dict[str, Any] | None = None,
-    training: TrainConfig = SMALL_BATCHES,
+    training: TrainConfig | None = None,
 ) -> Settings:
-    """The run of one model, as plain values."""
-    model = ModelConfig(scheme=scheme, budget=budget, backbone=backbone, options=options or {})
-    return {"data": data.settings(), "model": asdict(model), "train": asdict(replace(training, seed=seed))}
+    """The run of one model, as plain values; networks of the paper's recipe are the paper's where nothing is said."""
+    network = PAPER_NETWORK if recipe == "paper" and scheme in _NETWORKS else {}
+    model = ModelConfig(scheme=scheme, budget=budget, backbone=backbone, options={**network, **(options or {})})
+    training = replace(training or TrainConfig(), seed=seed, recipe=recipe)
+    return {"data": data.settings(), "model": asdict(model), "train": asdict(training)}
+
+
+def name_of_data(data: Mapping[str, Any]) -> str:
+    """The data of a run, as tables call it."""
+    core = f" {data['core']}-core" if data.get("core") else ""
+    return _NAMES.get(data["data"], data["data"]) + core
 
 
 def perform(settings: Settings) -> dict[str, Any]:
@@ -51,57 +78,36 @@ def perform(settings: Settings) -> dict[str, Any]:
     return perform_on(split_of(DataConfig(**settings["data"])), settings)
 
 
-def perform_on(split: Split, settings: Settings) -> dict[str, Any]:
-    """As `perform`, on a split of the data that somebody has prepared further."""
+def perform_on(split: Split, settings: Settings, built: Recommender | None = None) -> dict[str, Any]:
+    """As `perform`, on a split that somebody has prepared further, or with a model that somebody has built."""
     data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
     training = TrainConfig(**settings["train"])
-    example = build_model(model, split, seed=training.seed)
-    if model.scheme == "full":
-        trained, results = run(data, model, training, split)
-        if isinstance(trained, GMF):  # may be what others learn from
-            _keep_teacher(_teacher_path(trained, data, training), trained, results["seconds"])
-        return results
-    if training.recipe != "fast" or not example.users.is_computed:
-        return run(data, model, training, split)[1]
-    teacher, teacher_seconds = trained_teacher(example, data, split, training)
-    results = run(data, model, training, split, teacher=teacher)[1]
-    return results | {
-        "seconds": round(results["seconds"] + teacher_seconds, 2),
-        "teacher_seconds": round(teacher_seconds, 2),
-    }
+    if training.recipe == "paper" or model.scheme == "full":
+        return run(data, model, training, split, built=built)[1]
+    example = build_model(model, split, seed=training.seed) if built is None else built
+    return run(data, model, training, split, teacher=kept_teacher(example, data, split, training), built=built)[1]
 
 
-def trained_teacher(
-    model: Recommender, data: DataConfig, split: Split, training: TrainConfig
-) -> tuple[Recommender, float]:
-    """The table that a model learns from, and the seconds of its training; from the disk, if it was trained before."""
-    teacher, seconds = None, 0.0
-    for table in untrained_teachers(model, split):
-        own = teacher_training(training, table)
-        path = _teacher_path(table, data, own)
-        if not (path.exists() and path.with_suffix(".seconds").exists()):
-            start = time.perf_counter()
-            train(table, split, own, teacher=teacher)
-            _keep_teacher(path, table, time.perf_counter() - start)
-        table.load_state_dict(load_tensors(path))
-        seconds += float(path.with_suffix(".seconds").read_text())
-        teacher = table
-    assert teacher is not None
-    return teacher, seconds
+def kept_teacher(model: Recommender, data: DataConfig, split: Split, training: TrainConfig) -> Teacher:
+    """The table that a model learns from; from the disk, if it was trained before."""
+    tables = untrained_teachers(model, split)
+    path = _teacher_path(tables, data, training)
+    stages = path.with_suffix(".json")
+    if not (path.exists() and stages.exists()):
+        teacher = train_teacher(model, split, training)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_tensors(teacher.model.state_dict(), path)
+        write_text(stages, json.dumps(teacher.stages))
+        return teacher
+    tables[-1].load_state_dict(load_tensors(path))
+    return Teacher(tables[-1], json.loads(stages.read_text(encoding="utf-8")))
 
 
-def _keep_teacher(path: Path, teacher: Recommender, seconds: float) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_tensors(teacher.state_dict(), path)
-    write_text(path.with_suffix(".seconds"), f"{seconds:.2f}")
-
-
-def _teacher_path(teacher: Recommender, data: DataConfig, training: TrainConfig) -> Path:
-    identity = [data.settings(), type(teacher).__name__, teacher.users.embedding_dim, teacher.seed, asdict(training)]
-    if isinstance(teacher, MLP):
-        identity.append(teacher.item_features.config if teacher.item_features else "learned from GMF")
-    name = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    return _TEACHERS / f"{name}.safetensors"
+def _teacher_path(tables: Sequence[Recommender], data: DataConfig, training: TrainConfig) -> Path:
+    """By everything that the last of the tables depends on."""
+    lessons = [[describe_recommender(table), asdict(teacher_training(training, table))] for table in tables]
+    identity = json.dumps([data.settings(), lessons], sort_keys=True)
+    return _TEACHERS / f"{sha256(identity.encode()).hexdigest()[:16]}.safetensors"
 
 
 @functools.lru_cache(maxsize=2)

@@ -7,8 +7,8 @@ import torch
 from tableless import SCHEMES, DeepHashEmbedding, EmbeddingBag, SideFeatures, distil, to_ids
 from tableless.embedding import distillation
 from tableless.recommender.evaluation import evaluate
-from tableless.recommender.scoring import popularity_scores
 from tableless.recommender.runs import DataConfig, ModelConfig, run
+from tableless.recommender.scoring import popularity_scores
 from tableless.recommender.splits import split_leave_one_out
 from tableless.recommender.streaming import train_on_stream
 from tableless.recommender.training import TrainConfig

@@ -152,6 +152,7 @@ def run(
     split: Split,
     *,
     teacher: Teacher | None = None,
+    built: Recommender | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -163,10 +164,13 @@ def run(
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results.
 
     `teacher` spares the fast recipe training a table of its own (`recipes.train_teacher`); its time is counted.
+    `built` is a model that somebody has built already, of parts that no config describes (side features);
+    `model_config` is then only written down.
     """
     start = time.perf_counter()
     model_config = as_trained(model_config, train_config)
-    model = build_model(model_config, split, seed=train_config.seed).to(choose_device(device))
+    model = build_model(model_config, split, seed=train_config.seed) if built is None else built
+    model = model.to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = describe_run(data, model, model_config, train_config, kinds)
     journal = None if out is None else RunDirectory(out, config, resume=resume, writes=processes.is_first)

@@ -82,7 +82,7 @@ def _sizes(num_users: int, num_items: int, max_pairs: float, fewest_users: int) 
     affordable = int(min(max_pairs / num_items, num_users))
     if affordable >= min(num_users, fewest_users):
         return affordable, None
-    return min(num_users, fewest_users), DRAWN_ITEMS if DRAWN_ITEMS < num_items else None
+    return min(num_users, fewest_users), DRAWN_ITEMS if num_items > DRAWN_ITEMS else None
 
 
 def _touched(split: Split, users: Rows, num_items: int) -> tuple[NDArray[np.int64], Rows]:

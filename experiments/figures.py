@@ -1,0 +1,143 @@
+"""Figures in the README and the documentation, from the lines of finished runs: `python -m experiments.figures`.
+
+A page has a block `<!-- figures: NAME -->` … `<!-- end -->`, and what stands in it is written here. Pages have no
+figure of accuracy outside such blocks (tests/test_figures.py): a number that no line has would soon be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import deepfm, elsewhere, figure2, online
+from .finished import CAPPED_MARK, NOT_RUN, Finished
+from .running import Experiment, Settings
+from .writing import table
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- figures: (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+
+
+def write() -> None:
+    """Write every block of every page anew."""
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = with_figures(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+
+
+def with_figures(text: str) -> str:
+    """A page with its blocks as the lines have them."""
+
+    def fill(block: re.Match[str]) -> str:
+        name = block["name"]
+        if name not in BLOCKS:
+            raise ValueError(f"no figures are called {name!r}; known are {', '.join(BLOCKS)}")
+        return f"{block[1]}\n{BLOCKS[name]()}\n\n{block[4]}"  # Markdown wants room around a table
+
+    return BLOCK.sub(fill, text)
+
+
+def what_to_expect() -> str:
+    """AUC and NDCG@10 at a quarter of the table, four datasets, all by the fast recipe."""
+    of_figure2, of_elsewhere = _finished(figure2.EXPERIMENT), _finished(elsewhere.EXPERIMENT)
+    rows = []
+    for name, panel in (
+        ("MovieLens-1M", "ML-1M, GMF"),
+        ("Book-Crossing 5-core", "Book-Crossing 5-core, GMF"),
+        ("Globo", "Globo, GMF"),
+    ):
+        points = [figure2.runs_of(panel, "full", "1/1", "fast")]
+        points += [figure2.runs_of(panel, scheme, "1/4", "fast") for scheme in ("dhe", "low-rank")]
+        rows.append([name, *_cells(of_figure2, points)])
+    points = [elsewhere.runs_of("MovieTweetings", scheme) for scheme in ("full", "dhe", "low-rank")]
+    rows.append(["MovieTweetings", *_cells(of_elsewhere, points)])
+    headings = ["data", "popularity: AUC", "`full`: AUC, NDCG@10", "`dhe`, 1/4", "`low-rank`, 1/4"]
+    return _plain_table(headings, rows)
+
+
+def by_size() -> str:
+    """MovieLens-1M with a GMF: every scheme at three sizes, by the fast recipe."""
+    finished = _finished(figure2.EXPERIMENT)
+    panel, budgets = figure2.DENSE, ["1/2", "1/4", "1/8"]
+    full = figure2.runs_of(panel, "full", "1/1", "fast")
+    rows = [["`full`, all of it", _both(finished, full), "", ""]]
+    for scheme in figure2.COMPRESSED:
+        points = [figure2.runs_of(panel, scheme, budget, "fast") for budget in budgets]
+        rows.append([f"`{scheme}`", *(_both(finished, runs) for runs in points)])
+    if not finished.values(figure2.EXPERIMENT.runs):
+        return f"MovieLens-1M, GMF, every scheme at 1/2, 1/4 and 1/8 of the table: {NOT_RUN}."
+    return _plain_table(["AUC, NDCG@10", *budgets], rows)
+
+
+def stream() -> str:
+    """One pass through Globo's clicks: before learning, and what is left of the first twentieth."""
+    finished = _finished(online.EXPERIMENT)
+    rows = []
+    for way in online.WAYS:
+        runs = [run for run in online.EXPERIMENT.runs if run["scheme"] == way]
+        metrics = ["auc", "first_window_just_after", "first_window_at_the_end"]
+        if way == online.POPULARITY:
+            metrics = metrics[:1]
+        cells = [_figure(finished, runs, metric) for metric in metrics]
+        rows.append([way, *cells, *[""] * (3 - len(cells))])
+    return _plain_table(["AUC", "whole pass", "first twentieth, just learned", "first twentieth, at the end"], rows)
+
+
+def replaced_tables() -> str:
+    """What becomes of a DeepFM whose tables are replaced."""
+    finished = _finished(deepfm.EXPERIMENT)
+    ways = {"as trained": deepfm.AS_TRAINED, "with half": "1/2, distilled", "with a quarter": "1/4, distilled"}
+    figures = [f"{says} {_figure(finished, deepfm.runs(), f'{name}.auc')}" for says, name in ways.items()]
+    return (
+        "Test AUC of a DeepFM of torch-rechub on MovieLens-1M, by the parameters of its tables, without further "
+        f"training\n(`examples/replace_in_torch_rechub.py`): {', '.join(figures)}."
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "what-to-expect": what_to_expect,
+    "by-size": by_size,
+    "stream": stream,
+    "replaced-tables": replaced_tables,
+}
+
+
+def _finished(experiment: Experiment) -> Finished:
+    return Finished(experiment.lines())
+
+
+def _cells(finished: Finished, points: Sequence[list[Settings]]) -> list[str]:
+    popularity = finished.mean(points[0], "popularity_auc")
+    return [NOT_RUN if popularity is None else _short(popularity), *(_both(finished, runs) for runs in points)]
+
+
+def _both(finished: Finished, runs: list[Settings]) -> str:
+    figures = [_figure(finished, runs, metric) for metric in ("auc", "ndcg@10")]
+    return NOT_RUN if figures[0] == NOT_RUN else ", ".join(figures)
+
+
+def _figure(finished: Finished, runs: list[Settings], metric: str) -> str:
+    """Mean ± standard deviation over seeds, in four digits."""
+    values = finished.values(runs, metric)
+    if not values:
+        return NOT_RUN
+    mark = CAPPED_MARK if finished.capped(runs) else ""
+    spread = f" ± {_short(statistics.stdev(values))}" if len(values) > 1 else ""
+    return f"{_short(statistics.mean(values))}{mark}{spread}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}".removeprefix("0")
+
+
+def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return table(headings, rows, num_texts=len(headings))
+
+
+if __name__ == "__main__":
+    write()

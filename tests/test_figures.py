@@ -1,0 +1,69 @@
+"""Figures of accuracy in README and docs come from committed lines, and stand nowhere but where these are written."""
+
+import re
+
+import pytest
+from experiments import deepfm, figure2, figures, running
+
+from tableless.recommender.lines import append_line
+from tests.documents import ROOT, name_of
+
+# .8904 or .93; 0.8784; 89.04. Not 3.11.7, 0.01 (a rate), 127.0.0.1 or 1,024.
+ACCURACY = re.compile(r"(?<![\d.])\.\d{2,}|(?<![\d.])0\.\d{3,}|(?<![\d.,])\d\d\.\d\d(?![\d.])")
+APPENDIX = ROOT / "docs" / "tried.md"  # says of itself that its figures have no lines
+PAGES = [page for page in figures.PAGES if page != APPENDIX]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_has_the_figures_that_the_lines_have(page):
+    text = page.read_text(encoding="utf-8")
+    assert figures.with_figures(text) == text, "python -m experiments.figures writes them"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_has_no_figure_of_accuracy_elsewhere(page):
+    outside = figures.BLOCK.sub("", page.read_text(encoding="utf-8"))
+    assert [line for line in outside.splitlines() if ACCURACY.search(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        *((text, True) for text in (".8904", "of .93 to", "AUC 0.8784", "89.04 %")),
+        *((text, False) for text in ("Python 3.11.7", "a rate of 0.03", "127.0.0.1", "311,872")),
+    ],
+)
+def test_a_figure_of_accuracy_is_told_from_other_numbers(text, is_one):
+    assert bool(ACCURACY.search(text)) == is_one
+
+
+def test_the_readme_and_choosing_have_blocks():
+    used = {block["name"] for page in PAGES for block in figures.BLOCK.finditer(page.read_text(encoding="utf-8"))}
+    assert used == set(figures.BLOCKS)
+
+
+def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "RESULTS", tmp_path)
+    assert "| MovieLens-1M | not run yet | not run yet |" in figures.what_to_expect()
+    assert "not run yet" in figures.by_size()
+    assert "as trained not run yet" in figures.replaced_tables()
+    for run in figure2.runs_of("ML-1M, GMF", "full", "1/1", "fast"):
+        results = {
+            "auc": 0.9 + run["train"]["seed"] / 1000,
+            "ndcg@10": 0.041,
+            "popularity_auc": 0.81304,
+            "capped": False,
+        }
+        append_line(figure2.EXPERIMENT.path, run | {"results": results})
+    for run in figure2.runs_of("ML-1M, GMF", "dhe", "1/4", "fast")[:1]:
+        append_line(figure2.EXPERIMENT.path, run | {"results": {"auc": 0.89, "ndcg@10": 0.0336, "capped": True}})
+    append_line(deepfm.EXPERIMENT.path, deepfm.runs()[0] | {"results": {"as trained": {"auc": 0.8042}}})
+    expected = "| MovieLens-1M | .8130 | .9010 ± .0010, .0410 ± .0000 | .8900†, .0336† | not run yet |"
+    assert expected in figures.what_to_expect()
+    assert "| `dhe` | not run yet | .8900†, .0336† | not run yet |" in figures.by_size()
+    assert "as trained .8042, with half not run yet" in figures.replaced_tables()
+
+
+def test_an_unknown_block_is_refused():
+    with pytest.raises(ValueError, match="no figures are called 'nonsense'"):
+        figures.with_figures("<!-- figures: nonsense -->\n<!-- end -->")
