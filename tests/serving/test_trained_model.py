@@ -1,3 +1,4 @@
+import copy
 import json
 import subprocess
 import sys
@@ -280,7 +281,7 @@ def test_facts_name_the_precision_that_is_computed_on_each_side(runs, tmp_path, 
     monkeypatch.setattr("tableless.serving.int8_network.is_supported", lambda: True)  # without it slow, not wrong
     assert tableless.load(runs / "closed", precision="int8").facts["precision"] == "fp32", "tables are not rounded"
     network, table = (SCHEMES[name].from_budget(9000, embedding_dim=8, vocab_size=300) for name in ("dhe", "bloom"))
-    for users, items, said in ((network, table, "users int8, items fp32"), (network, network, "int8")):
+    for users, items, said in ((network, table, "users int8, items fp32"), (network, copy.deepcopy(network), "int8")):
         model = GMF(users=users, items=items)
         config = {"model": describe_recommender(model), "kinds": {"user": "integer", "item": "integer"}}
         write_model(tmp_path / said, config, model.state_dict())
