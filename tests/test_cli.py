@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tableless import cli
+from tests.documents import ROOT
 
 WORLD = "world:users=200,items=120,actions=6000,clusters=4"
 
@@ -36,6 +37,12 @@ def test_a_mistake_ends_in_one_line(monkeypatch, capsys):
         cli.main()
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_command_but_serve_has_json_as_the_readme_says():
+    commands = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+    assert [command for command in commands if "--json" not in run(command, "--help").stdout] == ["serve"]
+    assert "all but `serve` have `--json`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
