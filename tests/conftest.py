@@ -1,5 +1,15 @@
+import os
+
 import pytest
 import torch
+
+from .floors import Floors
+from .recommender.real_data import REAL_DATA
+
+
+def pytest_configure(config):
+    if os.environ.get("TABLELESS_REQUIRE_FLOORS"):
+        config.pluginmanager.register(Floors(REAL_DATA))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tableless import cli
+from tests.documents import ROOT
 
 WORLD = "world:users=200,items=120,actions=6000,clusters=4"
 
@@ -36,6 +37,12 @@ def test_a_mistake_ends_in_one_line(monkeypatch, capsys):
         cli.main()
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_command_but_serve_has_json_as_the_readme_says():
+    commands = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+    assert [command for command in commands if "--json" not in run(command, "--help").stdout] == ["serve"]
+    assert "all but `serve` have `--json`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +202,7 @@ def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json
         (["compare", "world", "--split", "column"], "world has no given split"),
         (["train", "world", "--budget", "10"], "too small"),
         (["train", "world", "--stream"], "share of a full table"),
+        (["train", "world", "--stream", "--budget", "0.25"], "share of a full table"),
         (["recommend", "no-such-run", "--user", "1"], "no trained model"),
         (["embed", "no-such-run", "--ids", "x", "--out", "y", "--side", "device"], "must be user or item"),
     ],
@@ -206,3 +214,45 @@ def test_a_mistake_is_named_in_one_line(arguments, message, monkeypatch, capsys)
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("tableless: ")
     assert message in error
+
+
+def streamed(tmp_path, *arguments):
+    """`train --stream` on a small parquet file, with ids that are no row numbers."""
+    rows = [{"user": f"u-{number % 37}", "item": 10_007 * (number % 23) - 5} for number in range(400)]
+    pl.DataFrame(rows).write_parquet(tmp_path / "actions.parquet")
+    return run("train", str(tmp_path / "actions.parquet"), "--stream", "--json", *arguments)
+
+
+@pytest.mark.parametrize("budget", ["0.12MB", "120 KB", "30000", "30.5KiB"])
+def test_a_stream_takes_memory_with_a_point_and_numbers_of_parameters(budget, tmp_path):
+    result = last_json(streamed(tmp_path, "--budget", budget))
+    assert result["actions"] == 400
+    assert result["embedding_parameters"] <= 31_000
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--epochs", "50"],  # the default: typed, it would still not be followed
+        ["--resume"],
+        ["--recipe", "paper"],
+        ["--core", "5"],
+        ["--split", "global-time"],
+        ["--time-col", "t"],
+        ["--patience", "3"],
+        ["--cache-dir", "cache"],
+    ],
+)
+def test_a_stream_refuses_each_option_that_it_would_ignore(option, tmp_path):
+    result = streamed(tmp_path, "--budget", "30000", *option)
+    assert isinstance(result.exception, ValueError), result.output
+    assert f"no use for {option[0]};" in str(result.exception)
+
+
+def test_a_stream_takes_every_other_option_and_names_all_that_it_refuses(tmp_path):
+    options = ["--scheme", "hashing-trick", "--backbone", "gmf", "--batch-size", "64", "--learning-rate", "0.01",
+               "--weight-decay", "0.1", "--negatives-per-positive", "2", "--seed", "3", "--embedding-dim", "8",
+               "--user-col", "user", "--item-col", "item", "--device", "cpu", "--data-dir", str(tmp_path)]  # fmt: skip
+    assert last_json(streamed(tmp_path, "--budget", "30000", *options))["actions"] == 400
+    refused = streamed(tmp_path, "--budget", "30000", "--core", "5", "--resume", *options)
+    assert "--resume, --core" in str(refused.exception)

@@ -3,7 +3,7 @@ import torch
 
 from tableless import SCHEMES, embedding_for
 from tableless.embedding.lookup import _binary_search, find
-from tableless.embedding.scheme import resolve_budget
+from tableless.embedding.scheme import is_share, resolve_budget
 from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
 from tableless.embedding.tables.summed_rows import sum_of_rows
 
@@ -112,6 +112,7 @@ def test_the_exportable_search_finds_what_searchsorted_finds(size):
 )
 def test_a_budget_is_a_number_a_share_or_memory(budget, expected):
     assert resolve_budget(budget, embedding_dim=32, vocab_size=100) == expected
+    assert is_share(budget) == (budget in ("1/4", "0.5"))
 
 
 def test_the_full_table_is_taken_where_it_fits_and_nobody_asks_about_new_ids():

@@ -35,9 +35,7 @@ def test_a_thousand_connections_at_once_keep_nobody_out_and_too_many_do_not_end_
     connections = [connect(address) for _ in range(200)]
     time.sleep(0.5)
     close(connections)
-    deadline = time.monotonic() + 10
-    while not answers(address):
-        assert time.monotonic() < deadline
+    assert any(answers(address) for _ in range(50)), "it answers again, sooner or later"
 
 
 def close(connections):
@@ -47,7 +45,9 @@ def close(connections):
 
 def answers(address):
     try:
-        return still_answers(address)
+        if still_answers(address):
+            return True
     except httpx.HTTPError:
-        time.sleep(0.2)
-        return False
+        pass
+    time.sleep(0.2)
+    return False

@@ -75,23 +75,26 @@ def test_an_exported_program_holds_no_pickle(tmp_path):
 
 # In a process with hardly more memory than it has: what is refused is refused before memory is taken.
 ABSURD = """
-    import json, resource, sys, time
+    import json, resource, sys
     import torch
     from tableless import load_scheme
+    from tests.counted_calls import counted_calls
 
     torch.set_num_threads(1)
     pages = int(open("/proc/self/statm").read().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 256 * 2**20,) * 2)
-    for line in open(sys.argv[1]):
+    lines = open(sys.argv[1]).readlines()
+    for number, line in enumerate([lines[0], *lines]):  # the first one twice: at first, torch imports what it needs
         directory, text = json.loads(line)
         with open(directory + "/config.json", "w") as file:
             file.write(text)
-        start = time.perf_counter()
-        try:
-            said = load_scheme(directory) and "loaded"
-        except ValueError as error:
-            said = "refused " + str(error)
-        print(json.dumps([said, time.perf_counter() - start]))
+        with counted_calls() as calls:
+            try:
+                said = load_scheme(directory) and "loaded"
+            except ValueError as error:
+                said = "refused " + str(error)
+        if number:
+            print(json.dumps([said, calls.total]))
 """
 HUGE = [10**9, 10**15, 10**30, int("9" * 4000)]
 NONSENSE = ["8", None, 8.5, [8], {}, True, -1, 0, float("nan"), float("inf"), "x" * 10_000]
@@ -135,17 +138,18 @@ def test_absurd_configs_are_refused_in_a_sentence_before_memory_is_taken(tmp_pat
         save_scheme(scheme, tmp_path / name)
         lines += [(str(tmp_path / name), text) for text in configs(tmp_path / name)]
     (tmp_path / "lines").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(ABSURD), str(tmp_path / "lines")],
-        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=200,
+        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(said) == len(lines)
     assert sum(text == "loaded" for text, _ in said) < 0.4 * len(said)  # a seed, for instance, may be any number
-    for (_, config), (text, seconds) in zip(lines, said, strict=True):
+    for (_, config), (text, calls) in zip(lines, said, strict=True):
         assert "\n" not in text, (config, text)
-        assert seconds < 5, (config[:300], text, seconds)
+        assert calls < 100_000, (config[:300], text, calls)  # 12,510 for most of those that are loaded
 
 
 def test_a_config_may_not_ask_for_more_than_the_weights_beside_it(tmp_path):

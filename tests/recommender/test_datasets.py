@@ -1,20 +1,16 @@
-import dataclasses
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import urllib.error
-import zipfile
-from types import MappingProxyType
 
 import numpy as np
 import polars as pl
 import pytest
 
-from tableless.recommender import datasets, preparation
+from tableless.recommender import datasets, downloads, preparation
 from tableless.recommender.core import keep_core
-from tableless.recommender.datasets import DATASETS, KnownDataset, find_data, load_interactions
+from tableless.recommender.datasets import DATASETS, find_data, load_interactions
 from tableless.recommender.interactions import DataError
 from tableless.recommender.runs import DataConfig, load_split
 from tableless.recommender.splits import split_global_time, split_leave_one_out
@@ -29,7 +25,7 @@ def no_network(monkeypatch, tmp_path):
     def refuse(url, **_):
         raise urllib.error.URLError("no network in tests")
 
-    monkeypatch.setattr(datasets.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(downloads.urllib.request, "urlopen", refuse)
     monkeypatch.delenv("TABLELESS_DATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -248,87 +244,6 @@ class TestKnownNames:
         for known in DATASETS.values():
             assert known.url is None or known.url.startswith("https://")
             assert known.md5 is None or (len(known.md5) == 32 and int(known.md5, 16))
-
-
-class TestDownload:
-    @pytest.fixture
-    def served(self, tmp_path, monkeypatch):
-        """A known dataset "toy", whose archive lies on this disk; returns a function that fills the archive."""
-        archive = tmp_path / "toy.zip"
-
-        class Opened:
-            def __init__(self, url, **_):
-                self.file = archive.open("rb")
-                self.headers = {"Content-Length": str(archive.stat().st_size)}
-                self.read = self.file.read
-
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *_):
-                self.file.close()
-
-        def serve(members, **changes):
-            with zipfile.ZipFile(archive, "w") as opened:
-                for name, text in members.items():
-                    opened.writestr(name, text)
-            md5 = hashlib.md5(archive.read_bytes()).hexdigest()
-            toy = KnownDataset(("toy/ratings.csv",), "https://example.org/toy", "https://example.org/toy.zip", md5)
-            toy = dataclasses.replace(toy, **changes)
-            monkeypatch.setattr(datasets, "DATASETS", MappingProxyType({"toy": toy}))
-            monkeypatch.setattr(datasets.urllib.request, "urlopen", Opened)
-            return archive
-
-        return serve
-
-    def test_a_missing_dataset_is_fetched_checked_and_unpacked(self, tmp_path, served):
-        served({"toy/ratings.csv": CSV, "toy/movies.csv": "movieId,title\n"})
-        told = []
-        loaded = load_interactions("toy", data_dir=tmp_path / "data", report=lambda *news: told.append(news))
-        assert loaded.num_actions == 5
-        assert sorted(os.listdir(tmp_path / "data" / "toy")) == ["movies.csv", "ratings.csv"]
-        assert os.listdir(tmp_path / "data") == ["toy"]
-        size = (tmp_path / "toy.zip").stat().st_size
-        assert told[0] == ("downloading https://example.org/toy.zip", size, size)
-
-    def test_it_is_not_fetched_twice(self, tmp_path, served):
-        archive = served({"toy/ratings.csv": CSV})
-        load_interactions("toy", data_dir=tmp_path / "data")
-        archive.unlink()
-        assert load_interactions("toy", data_dir=tmp_path / "data").num_actions == 5
-
-    def test_without_a_folder_it_goes_where_caches_go(self, tmp_path, served):
-        served({"toy/ratings.csv": CSV})
-        load_interactions("toy")
-        assert (tmp_path / "home" / ".cache" / "tableless" / "data" / "toy" / "ratings.csv").exists()
-
-    def test_a_file_that_is_no_archive_is_put_in_its_place(self, tmp_path, served):
-        archive = served({}, url="https://example.org/ratings.csv", md5=None)
-        archive.write_text(CSV)
-        assert load_interactions("toy", data_dir=tmp_path / "data").num_actions == 5
-
-    @pytest.mark.parametrize(
-        ("members", "changes", "message"),
-        [
-            ({"toy/ratings.csv": CSV}, {"md5": "0" * 32}, "MD5"),
-            ({"../escaped.csv": CSV}, {}, r"'\.\./escaped.csv', which lies outside"),
-            ({"toy/other.csv": CSV}, {}, r"holds no toy/ratings.csv"),
-        ],
-    )
-    def test_a_wrong_archive_is_refused_and_leaves_nothing_behind(self, tmp_path, served, members, changes, message):
-        served(members, **changes)
-        with pytest.raises(DataError, match=message):
-            load_interactions("toy", data_dir=tmp_path / "data")
-        assert not (tmp_path / "data" / "toy" / "ratings.csv").exists()
-        assert not (tmp_path / "escaped.csv").exists()
-        assert all(name == "toy" for name in os.listdir(tmp_path / "data"))
-
-    def test_a_damaged_archive_is_refused(self, tmp_path, served):
-        archive = served({"toy/ratings.csv": CSV}, md5=None)
-        archive.write_bytes(b"not a zip")
-        with pytest.raises(DataError, match="could not be downloaded"):
-            load_interactions("toy", data_dir=tmp_path / "data")
-        assert os.listdir(tmp_path / "data") == []
 
 
 class TestWorld:

@@ -208,6 +208,31 @@ def test_int8_is_close(architecture, arguments):
 
 
 @pytest.mark.usefixtures("_int8_on_any_cpu")
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_reports_int8_only_where_something_was_rounded(name):
+    budget = "1/1" if name == "full" else "1/2"
+    scheme = SCHEMES[name].from_budget(budget, embedding_dim=8, vocab_size=3000, seed=2).eval()
+    assert_precision_is_true(scheme, torch.arange(0, 3000, 7))
+
+
+@pytest.mark.usefixtures("_int8_on_any_cpu")
+@pytest.mark.parametrize("architecture", get_args(Architecture))
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("arguments", [{}, {"num_hashes": 256}, {"num_hashes": 256, "activation": "relu"}], ids=str)
+def test_a_network_reports_int8_only_where_a_layer_was_rounded(architecture, depth, arguments):
+    assert_precision_is_true(trained(architecture=architecture, depth=depth, **arguments), IDS)
+
+
+def assert_precision_is_true(scheme, ids):
+    rounded = FastEmbedding(scheme, precision="int8", sample_ids=ids)
+    exact = FastEmbedding(scheme)(ids)
+    error = (rounded(ids) - exact).abs().max() / exact.std()
+    assert error < 1e-4 or error > 1e-3, "float32 or bytes, and nothing in between"
+    assert rounded.precision == ("fp32" if error < 1e-4 else "int8")
+    assert copy.deepcopy(rounded).precision == rounded.precision
+
+
+@pytest.mark.usefixtures("_int8_on_any_cpu")
 def test_int8_codes_are_the_codes_rounded():
     scheme = trained(num_hashes=256)
     network = FastEmbedding(scheme, precision="int8")._network

@@ -1,3 +1,4 @@
+import copy
 import json
 import subprocess
 import sys
@@ -10,9 +11,11 @@ import torch
 from typer.testing import CliRunner
 
 import tableless
-from tableless import cli, to_ids
+from tableless import SCHEMES, cli, to_ids
+from tableless.embedding.storage import write_model
 from tableless.recommender.answers import TrainedRun
-from tableless.recommender.models import MLP
+from tableless.recommender.checkpoint import describe_recommender
+from tableless.recommender.models import GMF, MLP
 from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
 from tableless.recommender.stream_runs import run_stream
 from tableless.recommender.training import TrainConfig
@@ -272,6 +275,19 @@ def test_int8_vectors_are_nearly_those_of_fp32(runs, model):
     assert not torch.equal(quick.embed(["item-7"]), model.embed(["item-7"]))
     cosine = torch.nn.functional.cosine_similarity(quick.embed(["item-7", "x"]), model.embed(["item-7", "x"]))
     assert cosine.min() > 0.98
+
+
+def test_facts_name_the_precision_that_is_computed_on_each_side(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("tableless.serving.int8_network.is_supported", lambda: True)  # without it slow, not wrong
+    assert tableless.load(runs / "closed", precision="int8").facts["precision"] == "fp32", "tables are not rounded"
+    network, table = (SCHEMES[name].from_budget(9000, embedding_dim=8, vocab_size=300) for name in ("dhe", "bloom"))
+    for users, items, said in ((network, table, "users int8, items fp32"), (network, copy.deepcopy(network), "int8")):
+        model = GMF(users=users, items=items)
+        config = {"model": describe_recommender(model), "kinds": {"user": "integer", "item": "integer"}}
+        write_model(tmp_path / said, config, model.state_dict())
+        listing = pl.DataFrame({"item": [7, 900], "id": [7, 900], "actions": [1, 2]})
+        listing.write_parquet(tmp_path / said / "items.parquet")
+        assert tableless.load(tmp_path / said, precision="int8").facts["precision"] == said
 
 
 def test_importing_the_library_loads_nothing_of_serving():

@@ -32,11 +32,13 @@ def embed(
     from rich.progress import Progress
 
     from ..serving.bulk import embed_file, embed_files
+    from ..serving.bulk.files import without_secrets
 
     chosen = one_of("--side", side, "user", "item")
     where = one_of("--engine", engine, "local", "ray")
+    shown = without_secrets(out)
     if out.endswith(".parquet") and where == "ray":
-        raise ValueError(f"--engine ray writes many files at once, and {out} is one; give a directory as --out")
+        raise ValueError(f"--engine ray writes many files at once, and {shown} is one; give a directory as --out")
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
         task = bar.add_task("vectors", total=None)
@@ -54,7 +56,7 @@ def embed(
                 on_block=lambda done, total: bar.update(task, completed=done, total=total),
             )
     if as_json:
-        print(json.dumps({"count": result.vectors, "found": result.found, "out": out}))
+        print(json.dumps({"count": result.vectors, "found": result.found, "out": shown}))
         return
     found = f", {result.found:,} of them from before" if result.found else ""
-    print(f"{result.vectors:,} vectors in {out}{found}")
+    print(f"{result.vectors:,} vectors in {shown}{found}")

@@ -45,6 +45,37 @@ Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Run = Annotated[Path, typer.Argument(help="A run directory that `tableless train` has written.")]
 
+_USED_BY_A_STREAM = frozenset(
+    {
+        "data", "scheme", "budget", "backbone", "out", "batch_size", "learning_rate", "weight_decay",
+        "negatives_per_positive", "seed", "embedding_dim", "data_dir", "user_col", "item_col", "device", "stream",
+        "as_json",
+    }
+)  # fmt: skip
+
+
+def refuse_what_a_stream_ignores(context: typer.Context) -> None:
+    """Refuse the options of `train` that mean nothing with --stream, where they were typed.
+
+    The list holds what a stream *uses*: an option that is new is refused until somebody has thought of streams.
+    """
+    typed = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in _USED_BY_A_STREAM and _was_typed(context, parameter.name)
+    ]
+    if typed:
+        raise ValueError(
+            f"--stream reads the data once, as it comes, and has no use for {', '.join(typed)}; "
+            "leave out one or the other"
+        )
+
+
+def _was_typed(context: typer.Context, name: str | None) -> bool:
+    """Does a value come from the command line, not from a default or the environment?"""
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"
+
 
 def data_config(
     data: str,

@@ -33,6 +33,13 @@ def serve(
         str | None,
         typer.Option(envvar="TABLELESS_TOKEN", show_envvar=True, help="Ask callers for this bearer token."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name that callers may use for this server, and whose pages may ask it; repeatable. Without it: any "
+            "name, but on this machine alone (the usual --host) only localhost, 127.0.0.1 and [::1]."
+        ),
+    ] = None,
     max_ids: Annotated[int, typer.Option(help="Ids in a request.")] = 10_000,
     max_body_bytes: Annotated[int, typer.Option(help="Bytes in a request.")] = 1 << 20,
     max_in_flight: Annotated[int, typer.Option(help="Requests being answered; more are turned away with 503.")] = 128,
@@ -41,6 +48,7 @@ def serve(
     """Answer over HTTP: vectors, scores, recommendations, neighbours, and a page to look at them."""
     try:
         from ..serving.http.app import build_app
+        from ..serving.http.hosts import allowed_names, is_loopback
         from ..serving.http.server import serve as serve_app
         from ..serving.http.settings import Settings
     except ImportError as missing:
@@ -49,7 +57,8 @@ def serve(
 
     settings = Settings(
         token=token,
-        reload_allowed=token is not None or host in ("127.0.0.1", "::1", "localhost"),
+        reload_allowed=token is not None or is_loopback(host),
+        allowed_hosts=allowed_names(host, allowed_host or ()),
         max_ids=max_ids,
         max_body_bytes=max_body_bytes,
         max_in_flight=max_in_flight,

@@ -32,11 +32,13 @@ from .options import (
     data_config,
     one_of,
     print_results,
+    refuse_what_a_stream_ignores,
 )
 
 
 @app.command(epilog="Example: tableless train movielens-1m --scheme dhe --budget 1/4 --out runs/ml")
 def train(
+    context: typer.Context,
     data: Data,
     scheme: Annotated[str, typer.Option(help="An embedding scheme; the README lists them.")] = "dhe",
     budget: Annotated[str, typer.Option(help="1/4 of the full table, a number of parameters, or 64MB.")] = "1/4",
@@ -85,6 +87,7 @@ def train(
     )
     model = runs.ModelConfig(scheme=scheme, budget=budget, backbone=backbone, embedding_dim=embedding_dim)
     if stream:
+        refuse_what_a_stream_ignores(context)
         from ..recommender.stream_runs import run_stream
 
         with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:

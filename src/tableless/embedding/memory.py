@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-# Names and defaults of glibc's mallopt.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
-_DEFAULTS = {_TRIM_THRESHOLD: 128 * 1024, _TOP_PAD: 0, _MMAP_MAX: 65_536}
-_KEEPING = {_TRIM_THRESHOLD: 2**31 - 1, _TOP_PAD: 64 * 1024 * 1024, _MMAP_MAX: 0}
+
+@dataclass(frozen=True)
+class _Option:
+    """One option of glibc's `mallopt`: its number, our value, its default, and its name in the environment."""
+
+    number: int
+    keeping: int
+    default: int
+    name: str
+
+    def usual(self) -> int:
+        """What the environment asks for, else the default: what glibc starts with."""
+        tunables = dict(part.split("=", 1) for part in os.environ.get("GLIBC_TUNABLES", "").split(":") if "=" in part)
+        text = tunables.get(f"glibc.malloc.{self.name}") or os.environ.get(f"MALLOC_{self.name.upper()}_") or ""
+        try:
+            return min(int(text, 0), _LARGEST_INT)
+        except ValueError:
+            return self.default
+
+
+_LARGEST_INT = 2**31 - 1  # mallopt takes no more
+_OPTIONS = (
+    _Option(-1, _LARGEST_INT, 128 * 1024, "trim_threshold"),
+    _Option(-2, 64 * 1024 * 1024, 128 * 1024, "top_pad"),
+    _Option(-4, 0, 65_536, "mmap_max"),
+)
+_lock = threading.Lock()
+_users = 0  # how many are inside `keeping_freed_memory` now: glibc's options are those of the whole process
 
 
 @contextlib.contextmanager
@@ -19,27 +46,46 @@ def keeping_freed_memory() -> Iterator[None]:
 
     A training step allocates the same few large blocks again and again; got from the kernel each time, every page of
     them costs a fault, which together takes as long as the arithmetic.
+
+    When the last one leaves, the options become what the environment asks for (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_
+    and so on), else glibc's defaults. That is not always what they were: glibc can't be asked. A program that calls
+    `mallopt` itself must call it again, and glibc no longer moves the size from which it uses `mmap`.
     """
     library = _glibc()
     if library is None:
         yield
         return
-    _set(library, _KEEPING)
+    _count(library, 1)
     try:
         yield
     finally:
-        _set(library, _DEFAULTS)
+        _count(library, -1)
+
+
+def give_memory_back() -> None:
+    """Return to the kernel what was freed; nothing happens where the C library is not glibc."""
+    library = _glibc()
+    if library is not None:
         library.malloc_trim(0)
+
+
+def _count(library: Any, change: int) -> None:
+    """The first to come sets the options, the last to leave sets them to the usual values."""
+    global _users
+    with _lock:
+        _users += change
+        if _users == 1 and change == 1:
+            for option in _OPTIONS:
+                library.mallopt(option.number, option.keeping)
+        elif _users == 0:
+            for option in _OPTIONS:
+                library.mallopt(option.number, option.usual())
+            library.malloc_trim(0)
 
 
 def _glibc() -> Any:
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
-    except (OSError, TypeError):  # no such thing as the process's own symbols
+    except (OSError, TypeError):  # Windows: there is no library of the process's own symbols
         return None
-
-
-def _set(library: Any, options: dict[int, int]) -> None:
-    for option, value in options.items():
-        library.mallopt(option, value)

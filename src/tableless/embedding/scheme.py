@@ -101,14 +101,20 @@ def fit_to_budget(build: Callable[[int], Scheme], budget: int, *, smallest: int 
     return build(fits)
 
 
+def is_share(budget: Budget) -> bool:
+    """Is the budget a share of the full table ("1/4", "0.25")? Then it needs a known vocabulary; "1.5MB" does not."""
+    text = str(budget)
+    return _memory(text) is None and ("/" in text or "." in text)
+
+
 def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> int:
     """A budget in any of its forms as a number of parameters."""
     text = str(budget).strip()
-    memory = re.fullmatch(r"([\d.]+)\s*([KMG]i?B)", text, re.IGNORECASE)
+    memory = _memory(text)
     try:
         if memory:
             number = Fraction(memory[1]) * _UNITS[memory[2].upper()] / _BYTES_PER_PARAMETER
-        elif "/" in text or "." in text:
+        elif is_share(text):
             number = Fraction(text) * embedding_dim * vocab_size
         else:
             number = Fraction(text)
@@ -120,6 +126,11 @@ def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> in
     if number < 1:
         raise ValueError(f"a budget of {budget!r} comes to less than one parameter")
     return int(number)
+
+
+def _memory(text: str) -> re.Match[str] | None:
+    """Number and unit of a budget that is memory."""
+    return re.fullmatch(r"\s*([\d.]+)\s*([KMG]i?B)\s*", text, re.IGNORECASE)
 
 
 def require_known(ids: Tensor, vocab_size: int) -> None:

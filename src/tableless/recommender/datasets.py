@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import tempfile
-import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .core import keep_core
+from .downloads import MAX_BYTES, download
 from .interactions import DataError, Interactions, Report
-from .staging import remove_abandoned, staged
+from .staging import staged
 from .world import World
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class KnownDataset:
     files: tuple[str, ...]  # paths below the data folder, the first that exists is taken; * for several files
     page: str  # where a person finds it
     url: str | None = None  # where we do; None: only after a login, or a click on a licence
-    md5: str | None = None  # as published by its authors
+    md5: str | None = None  # as published by its authors; None: they publish none
+    max_bytes: int = MAX_BYTES  # of the download; more is refused
 
 
 def _movielens(size: str, file: str, md5: str) -> KnownDataset:
@@ -56,6 +57,7 @@ DATASETS: Mapping[str, KnownDataset] = MappingProxyType(
             ("Books_5.parquet", "Books_5.csv", "Books_5.json", "Books_5.json.gz"),
             "https://nijianmo.github.io/amazon/",
             "https://mcauleylab.ucsd.edu/public_datasets/data/amazon_v2/categoryFilesSmall/Books_5.json.gz",
+            max_bytes=20_000_000_000,  # 27 million reviews with their texts
         ),
         "amazon-instant-video": KnownDataset(
             ("amazon-instant-video-2014.parquet", "ratings_Amazon_Instant_Video.csv"),
@@ -203,7 +205,8 @@ def _download_or_explain(name: str, known: KnownDataset, *, folder: Path, report
         reason = "can only be downloaded by hand"
     else:
         try:
-            _download(known, known.url, folder=folder, report=report)
+            file = known.files[-1]
+            download(known.url, folder, name=file, md5=known.md5, max_bytes=known.max_bytes, report=report)
             if _found(known, folder):
                 return
             reason = f"was downloaded, but {known.url} holds no {known.files[-1]}"
@@ -213,51 +216,3 @@ def _download_or_explain(name: str, known: KnownDataset, *, folder: Path, report
         f"{name} is not in {folder} and {reason}; get {known.url or 'it'} (see {known.page}), unpacked if need be, so "
         f"that {folder / known.files[-1]} exists, or name the folder that has it by --data-dir or $TABLELESS_DATA"
     )
-
-
-def _download(known: KnownDataset, url: str, *, folder: Path, report: Report | None) -> None:
-    """Everything is fetched, checked and unpacked aside, and only then moved to its place."""
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(folder)
-    with tempfile.TemporaryDirectory(prefix=".download-", suffix=".partial", dir=folder) as temporary:
-        fetched = Path(temporary) / "fetched"
-        md5 = _fetch(url, fetched, report=report)
-        if known.md5 is not None and md5 != known.md5:
-            raise DataError(f"{url} has the MD5 {md5} instead of {known.md5}")
-        unpacked = Path(temporary) / "unpacked"
-        if url.endswith(".zip"):
-            _unpack(fetched, unpacked)
-        else:
-            fetched.rename(_with_parent(unpacked / known.files[-1]))
-        for file in sorted(path for path in unpacked.rglob("*") if path.is_file()):
-            file.replace(_with_parent(folder / file.relative_to(unpacked)))
-
-
-def _fetch(url: str, target: Path, *, report: Report | None) -> str:
-    """Saves a URL, and returns its MD5."""
-    digest, done = hashlib.md5(usedforsecurity=False), 0
-    with urllib.request.urlopen(url, timeout=30) as response, target.open("wb") as file:
-        length = response.headers.get("Content-Length")
-        total = int(length) if length else None
-        while block := response.read(1 << 20):
-            file.write(block)
-            digest.update(block)
-            done += len(block)
-            if report is not None:
-                report(f"downloading {url}", done, total)
-    if total is not None and done != total:
-        raise DataError(f"{url} ended after {done} of {total} bytes")
-    return digest.hexdigest()
-
-
-def _unpack(archive: Path, directory: Path) -> None:
-    with zipfile.ZipFile(archive) as opened:
-        for name in opened.namelist():
-            if not (directory / name).resolve().is_relative_to(directory.resolve()):
-                raise DataError(f"the archive holds {name!r}, which lies outside of it")
-        opened.extractall(directory)
-
-
-def _with_parent(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..embedding.scheme import resolve_budget
+from ..embedding.scheme import is_share, resolve_budget
 from ..embedding.storage import write_model
 from ..embedding.whole_files import write_text
 from .checkpoint import require_free
@@ -36,10 +36,10 @@ def run_stream(
 ) -> dict[str, Any]:
     """Train on a stream, each process on its own share; with `out`, leave a run directory."""
     start = time.perf_counter()
-    if "/" in model_config.budget or "." in model_config.budget:
+    if is_share(model_config.budget):
         raise ValueError(
             f"a budget of {model_config.budget} is a share of a full table, and a stream has no known vocabulary; "
-            "give a number of parameters (1000000) or memory (16MB)"
+            "give a number of parameters (1000000) or memory (1.5MB)"
         )
     if out is not None and processes.is_first:
         require_free(Path(out))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..embedding.storage import read_json
-from ..recommender.answers import TrainedRun
+from ..recommender.answers import Side, TrainedRun
 from .inference import Precision
 
 
-def model_facts(run: TrainedRun, *, num_users: int | None, precision: Precision) -> dict[str, Any]:
+def model_facts(run: TrainedRun, *, num_users: int | None, precision: Mapping[Side, Precision]) -> dict[str, Any]:
     """Sizes, what full tables for the same users and items would have cost, and what was measured after training.
 
     `num_users` is how many are known; where the run kept how many it was trained on, that counts. None: not known, and
-    then `table_parameters` is not, either.
+    then `table_parameters` is not, either. `precision` is what each side is really computed in.
     """
     path = run.directory / "results.json"
     results = read_json(path) if path.exists() else {}
@@ -29,6 +30,13 @@ def model_facts(run: TrainedRun, *, num_users: int | None, precision: Precision)
         "num_users": users,
         "num_items": items,
         "answers_new_ids": run.model.answers_new_ids,
-        "precision": precision,
+        "precision": _in_words(precision),
         "results": results,
     }
+
+
+def _in_words(precision: Mapping[Side, Precision]) -> str:
+    """One word where both sides are alike."""
+    if precision["user"] == precision["item"]:
+        return precision["item"]
+    return f"users {precision['user']}, items {precision['item']}"

@@ -34,7 +34,8 @@ class FastEmbedding(nn.Module):
     anew at the next call. Schemes that only look up rows are called as they are.
 
     `precision="int8"` computes the hidden layers in 8-bit integers, in a fraction of the time, with small errors;
-    `sample_ids` should be ids it was trained on, whose activations then set the scales (any ids, if not given).
+    `sample_ids` should be ids it was trained on, whose activations then set the scales (any ids, if not given). Where
+    there is no layer to round, `precision` stays fp32.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class FastEmbedding(nn.Module):
             precision = "fp32"
         self.scheme = scheme.eval()
         self.embedding_dim = scheme.embedding_dim
-        self.precision = precision
+        self._asked_precision: Precision = precision
         self._sample_ids = _any_ids() if sample_ids is None else sample_ids.reshape(-1)[:_SAMPLE]
         self._asked_hot_ids = hot_ids
         self._lock = threading.Lock()
@@ -67,6 +68,11 @@ class FastEmbedding(nn.Module):
             warnings.warn("hot ids need numba; every vector is computed instead", stacklevel=2)
             capacity = 0
         self.hot_ids = HotIds(capacity, self._distinct_vectors, ids=given) if capacity else None
+
+    @property
+    def precision(self) -> Precision:
+        """What is really computed: rows that are looked up, and networks without a layer to round, stay fp32."""
+        return "int8" if isinstance(self._network, int8_network.Int8Network) and self._network.rounds else "fp32"
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
@@ -94,7 +100,7 @@ class FastEmbedding(nn.Module):
     def __reduce__(self) -> tuple[Callable[[EmbeddingScheme], FastEmbedding], tuple[EmbeddingScheme]]:
         """A copy, or the same in another process: made anew from the scheme, since locks and threads stay behind."""
         make = functools.partial(
-            FastEmbedding, precision=self.precision, hot_ids=self._asked_hot_ids, sample_ids=self._sample_ids
+            FastEmbedding, precision=self._asked_precision, hot_ids=self._asked_hot_ids, sample_ids=self._sample_ids
         )
         return make, (self.scheme,)
 
@@ -113,7 +119,7 @@ class FastEmbedding(nn.Module):
     def _fold(self) -> None:
         network = self.scheme.tail if isinstance(self.scheme, HeadAndTail) else self.scheme
         self._network: ServingNetwork | None = None
-        if isinstance(network, DeepHashEmbedding) and self.precision == "int8":
+        if isinstance(network, DeepHashEmbedding) and self._asked_precision == "int8":
             self._network = int8_network.Int8Network(network, self._sample_ids)
         elif isinstance(network, DeepHashEmbedding):
             self._network = FloatNetwork(network)

@@ -31,11 +31,21 @@ class Int8Network(FloatNetwork):
             codes = scheme.encoder(sample_ids)
             self.layers = [self._quantize(network, codes) for network in self.experts]
 
+    @property
+    def rounds(self) -> bool:
+        """Is any layer computed in bytes? A network with one small hidden layer, or none, has none that is."""
+        first = 0 if self._is_simple else 1  # the general path has its first layer in float32, always
+        return any(layer is not None for layers in self.layers for layer in layers[first:])
+
+    @property
+    def _is_simple(self) -> bool:
+        """Does the quick path apply, from bytes to bytes?"""
+        return self.scheme.activation == "mish" and self.scheme.architecture not in ("residual", "densenet")
+
     def compute(self, out: Tensor, ids: Tensor, expert: int) -> None:
         """As in float32; from the second layer on, inputs are bytes."""
         network, layers = self.experts[expert], self.layers[expert]
-        simple = self.scheme.activation == "mish" and self.scheme.architecture not in ("residual", "densenet")
-        if simple and layers:
+        if self._is_simple and layers:
             rows = self._through_simple_layers(ids, network, layers)
         else:
             rows = self._through_any_layers(ids, network, layers)
@@ -43,10 +53,12 @@ class Int8Network(FloatNetwork):
 
     def _quantize(self, network: FoldedNetwork, codes: Tensor) -> list[Int8Layer | None]:
         """A layer each; None for a first one that stays in float32."""
+        if not network.hidden:
+            return []
         samples = network.inputs_of_layers(codes, self.scheme)
         first = [Int8Layer.of_codes(network.hidden[0], codes) if self.bytes_from_hashes else None]
         later = zip(network.hidden[1:], samples[1:], strict=False)
-        return [*first, *(Int8Layer.of(layer, sample) for layer, sample in later)] if network.hidden else []
+        return [*first, *(Int8Layer.of(layer, sample) for layer, sample in later)]
 
     def _through_simple_layers(self, ids: Tensor, network: FoldedNetwork, layers: list[Int8Layer | None]) -> Tensor:
         from . import kernels

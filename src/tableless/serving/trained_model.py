@@ -73,7 +73,8 @@ class TrainedModel:
             "item": _fast(self._model.items, precision, hot_ids, self._items.ids),
         }
         num_users = None if self._users is None else len(self._users)
-        self.facts = model_facts(run, num_users=num_users, precision=self._fast["item"].precision)
+        precisions: dict[Side, Precision] = {side: fast.precision for side, fast in self._fast.items()}
+        self.facts = model_facts(run, num_users=num_users, precision=precisions)
 
     @property
     def num_items(self) -> int:

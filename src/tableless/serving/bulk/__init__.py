@@ -17,7 +17,7 @@ from typing import Literal
 from ...recommender.answers import Side, TrainedRun
 from ..fingerprint import fingerprint
 from .blocks import BLOCK_ROWS, plan_blocks
-from .files import find_sources, locate
+from .files import find_sources, locate, without_secrets
 from .job import Job, run_here
 from .manifest import Settings, finish, take_up
 from .on_ray import run_on_ray
@@ -60,14 +60,14 @@ def embed_files(
         sources = {name: sources[name] for name in sources if not (base / name).path.startswith(f"{target.path}/")}
     settings = Settings(
         model=fingerprint(Path(run)),
-        ids=ids if "://" in ids else os.path.abspath(ids),
+        ids=without_secrets(ids) if "://" in ids else os.path.abspath(ids),
         side=side,
         column=column,
         block_rows=block_rows,
     )
     blocks = plan_blocks(base, sources, column=column, block_rows=block_rows)
     if not blocks:
-        raise ValueError(f"{ids} holds no ids")
+        raise ValueError(f"{without_secrets(ids)} holds no ids")
     finished = take_up(target, settings, sources)
     pending = [block for block in blocks if block.part not in finished]
     total = sum(block.rows for block in blocks)
@@ -86,7 +86,8 @@ def embed_file(run: str | os.PathLike[str], ids: str, out: str, *, side: Side, c
     """Write the vectors of the ids in one parquet, CSV or text file (an id a line) to one parquet file."""
     base, sources = find_sources(ids)
     if len(sources) > 1:
-        raise ValueError(f"{ids} are {len(sources)} files, and {out} is one; give a directory as --out")
+        shown, target = without_secrets(ids), without_secrets(out)
+        raise ValueError(f"{shown} are {len(sources)} files, and {target} is one; give a directory as --out")
     (name,) = sources
     embed = Embedder(TrainedRun(run), side)
     batches = id_batches(base / name, column, kind=embed.kind)

@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+# Parameters of pyarrow's URIs that tell nothing but which service is meant.
+_HARMLESS = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
+
 
 @dataclass(frozen=True)
 class Place:
@@ -72,8 +75,33 @@ def locate(text: str) -> Place:
         raise ImportError("reading and writing parquet needs pyarrow: pip install 'tableless[data]'") from None
     if "://" not in text:
         return Place(fs.LocalFileSystem(), os.path.abspath(text))
-    filesystem, path = fs.FileSystem.from_uri(text)
+    try:
+        filesystem, path = fs.FileSystem.from_uri(text)
+    except ValueError as error:  # pyarrow repeats the URI as it was given
+        raise ValueError(str(error).replace(text, without_secrets(text))) from None
     return Place(filesystem, path.rstrip("/"))
+
+
+def without_secrets(text: str) -> str:
+    """A path or URI as it may be written down and printed, and by which the same place is known again.
+
+    Left out are the user and password before the bucket, and all of the query but what is known to be harmless: a key
+    may be changed, or move to the environment, and the place is still the same.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return text
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    if "@" not in authority and "@" in path and not _is_host(authority):  # a slash inside the password
+        authority, slash, path = rest.rpartition("@")[2].partition("/")
+    kept = "&".join(part for part in query.split("&") if part.partition("=")[0] in _HARMLESS and "@" not in part)
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}" + (f"?{kept}" if kept else "")
+
+
+def _is_host(authority: str) -> bool:
+    _, colon, port = authority.rpartition(":")
+    return not colon or port.isdigit()
 
 
 def find_sources(text: str) -> tuple[Place, dict[str, Source]]:
@@ -88,7 +116,7 @@ def find_sources(text: str) -> tuple[Place, dict[str, Source]]:
         place = locate(text)
         info = place.filesystem.get_file_info(place.path)
         if info.type == fs.FileType.NotFound:
-            raise FileNotFoundError(f"there is no file {text}")
+            raise FileNotFoundError(f"there is no file {without_secrets(text)}")
         if info.is_file:
             folder, name = os.path.split(place.path)
             return replace(place, path=folder), {name: Source(info.size, info.mtime_ns)}
@@ -98,7 +126,8 @@ def find_sources(text: str) -> tuple[Place, dict[str, Source]]:
         found = {name: source for name, source in place.files().items() if _matches(name, pattern)}
     found = {name: found[name] for name in sorted(found) if not any(part[0] in "_." for part in name.split("/"))}
     if not found:
-        raise FileNotFoundError(f"there are no files {text}" + ("" if "*" in text else "/*.parquet"))
+        shown = without_secrets(text) + ("" if "*" in text else "/*.parquet")
+        raise FileNotFoundError(f"there are no files {shown}")
     return place, found
 
 

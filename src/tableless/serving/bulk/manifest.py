@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .blocks import is_part_of
-from .files import Place, Source
+from .files import Place, Source, without_secrets
 
 MANIFEST = "_manifest.json"  # readers of parquet directories pass over names that start so
 
@@ -18,7 +18,7 @@ class Settings:
     """What all vectors in a directory have in common."""
 
     model: str  # its fingerprint
-    ids: str
+    ids: str  # without secrets: the manifest is for others to read, and a key may change
     side: str
     column: str | None
     block_rows: int
@@ -55,8 +55,10 @@ def finish(out: Place, settings: Settings, *, vectors: int) -> None:
 def _read(out: Place) -> dict[str, Any]:
     try:
         content = json.loads((out / MANIFEST).read())
-        return {key: content[key] for key in ("settings", "sources", "vectors")}
-    except (ValueError, KeyError, TypeError):
+        # Older manifests have the URI as it was given.
+        settings = {**content["settings"], "ids": without_secrets(content["settings"]["ids"])}
+        return {"settings": settings, "sources": content["sources"], "vectors": content["vectors"]}
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{out.path}/{MANIFEST} is damaged; give another --out, or delete {out.path}") from None
 
 

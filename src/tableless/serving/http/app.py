@@ -39,7 +39,7 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        responses=problems(401, 408, 413, 500, 503, 504),
+        responses=problems(401, 403, 408, 413, 500, 503, 504),
     )
     add_error_answers(app)
     app.include_router(embed_route(current, settings))

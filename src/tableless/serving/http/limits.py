@@ -10,6 +10,7 @@ import traceback
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .hosts import why_foreign
 from .metrics import Metrics
 from .settings import Settings
 
@@ -71,6 +72,7 @@ class Limits:
                 await _send_refusal(send, Refusal(500, "The server failed to answer; its log says where."))
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._refuse_foreign_pages(scope)
         self._refuse_strangers(scope)
         limit = self._settings.reload_time_limit if scope["path"] == "/reload" else self._settings.time_limit
         is_read = False
@@ -83,6 +85,11 @@ class Limits:
             raise Refusal(504, f"There was no answer within {limit:g} seconds; ask for less, or later.", _CLOSE)
         if time.cancelled_caught:
             raise Refusal(408, f"The body did not arrive within {limit:g} seconds.", _CLOSE)
+
+    def _refuse_foreign_pages(self, scope: Scope) -> None:
+        sentence = why_foreign(scope["headers"], self._settings.allowed_hosts)
+        if sentence is not None:
+            raise Refusal(403, sentence)
 
     def _refuse_strangers(self, scope: Scope) -> None:
         path = scope["path"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ...embedding.memory import give_memory_back
 from ..trained_model import TrainedModel
 from .limits import Refusal
 from .metrics import Metrics
@@ -86,6 +86,4 @@ class CurrentModel:
 def _give_memory_back() -> None:
     """Let go of the model that was replaced: now, and not when Python next looks for cycles among old objects."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc would keep what was freed for later
-    if trim is not None:
-        trim(0)
+    give_memory_back()  # glibc would keep what was freed for later

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import resource
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -46,7 +47,8 @@ def serve(app: FastAPI, *, host: str, port: int, settings: Settings, on_ready: C
 def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name != "nt":  # on Windows it would let two programs listen on one port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(2048)  # connections are taken from here on, and answered as soon as uvicorn is up
     except OSError as error:
@@ -59,6 +61,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _allow_many_connections() -> None:
-    """Each is a file; the usual 1024 would be few."""
+    """Each is a file; the usual 1024 would be few. Windows has no such limit, and no module for it."""
+    try:
+        import resource
+    except ImportError:
+        return
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(ValueError, OSError):  # macOS calls it endless, and refuses that number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

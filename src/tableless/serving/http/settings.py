@@ -12,6 +12,9 @@ class Settings:
     token: str | None = None
     """Callers send `Authorization: Bearer <token>`; None: everyone may ask."""
     reload_allowed: bool = True
+    allowed_hosts: frozenset[str] | None = None
+    """Names that callers may call the server by (`Host`), and whose pages may ask (`Origin`); see `allowed_names`.
+    None: any name, and pages that the server sent itself."""
     max_ids: int = 10_000
     """In one request."""
     max_body_bytes: int = 1 << 20
