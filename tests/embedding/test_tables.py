@@ -82,6 +82,12 @@ def test_compositional_sends_the_row_of_the_remainder_through_the_network_of_the
         torch.testing.assert_close(scheme(torch.tensor(value)), expected)
 
 
+def test_compositional_rows_start_as_small_as_those_of_other_tables():
+    scheme = CompositionalEmbedding.from_budget("1/4", embedding_dim=32, vocab_size=10_000)
+    assert 0.009 < scheme.table.std() < 0.011
+    assert 0.007 < scheme(torch.arange(10_000)).std() < 0.013
+
+
 def test_compositional_shrinks_its_networks_only_when_64_nodes_do_not_fit():
     large = CompositionalEmbedding.from_budget("1/4", embedding_dim=32, vocab_size=100_000)
     small = CompositionalEmbedding.from_budget("1/4", embedding_dim=32, vocab_size=3_706)

@@ -42,10 +42,10 @@ class CompositionalEmbedding(EmbeddingScheme):
         self.seed = seed
         self.num_quotients = math.ceil(vocab_size / num_remainders)
         generator = seeded(seed)
-        # Unit rows keep the hidden layer alive; the output weights bring the result to initial_std. A ReLU halves
-        # the mean square of what enters it.
-        self.table = normal(num_remainders, embedding_dim, std=1.0, generator=generator)
-        up, down = 1 / math.sqrt(embedding_dim), initial_std / math.sqrt(hidden / 2)
+        # Rows start as small as those of every other table, and the networks keep their size (a ReLU halves the mean
+        # square of what enters it). With rows of size 1 a step of Adam hardly changes them (docs/decisions.md).
+        self.table = normal(num_remainders, embedding_dim, std=initial_std, generator=generator)
+        up, down = 1 / math.sqrt(embedding_dim), 1 / math.sqrt(hidden / 2)
         self.up = normal(self.num_quotients, embedding_dim, hidden, std=up, generator=generator)
         self.up_bias = nn.Parameter(torch.zeros(self.num_quotients, 1, hidden))
         self.down = normal(self.num_quotients, hidden, embedding_dim, std=down, generator=generator)
