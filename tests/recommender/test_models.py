@@ -38,12 +38,13 @@ def test_mlp_has_the_layers_of_the_paper():
 
 
 def test_side_features_can_enter_the_mlp_beside_the_item():
-    features = SideFeatures.from_matrix([0, 1, 2, 3], torch.eye(4))
+    features = SideFeatures.from_matrix([100, 101, 102, 103], torch.eye(4))
     model = MLP(users=full(3), items=full(4), item_features=features).eval()
     assert model.first.in_features == 8 + 8 + 5
-    first = model(torch.tensor([0]), torch.tensor([[1, 2]]))
-    features.add([1], torch.ones(1, 4))
-    second = model(torch.tensor([0]), torch.tensor([[1, 2]]))
+    rows, ids = torch.tensor([[1, 2]]), torch.tensor([[101, 102]])
+    first = model(torch.tensor([0]), rows, ids)
+    features.add([101], torch.ones(1, 4))
+    second = model(torch.tensor([0]), rows, ids)
     assert first[0, 0] != second[0, 0]
     assert first[0, 1] == second[0, 1]
 

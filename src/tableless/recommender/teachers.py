@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -90,7 +91,8 @@ def untrained_teachers(model: Recommender, split: Split) -> list[Recommender]:
 
     teachers: list[Recommender] = [GMF(**tables(), seed=model.seed)]
     if isinstance(model, MLP):
-        teachers.append(MLP(**tables(), item_features=model.item_features, seed=model.seed))
+        features = copy.deepcopy(model.item_features)  # its own, so that both can be saved in one file
+        teachers.append(MLP(**tables(), item_features=features, seed=model.seed))
     device = next(model.parameters()).device
     return [teacher.to(device) for teacher in teachers]
 
