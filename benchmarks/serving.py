@@ -1,7 +1,8 @@
 """How much of the speed of `FastEmbedding` is left behind HTTP?
 
-100 ids a request, binary in and out, no hot ids; requests come from wrk on the same cores, 16 at a time. In the same
-process, `FastEmbedding` is called with the same ids, 100 at a time. The large network is that of `inference.py`.
+100 ids a request, binary in and out, no hot ids; requests come from wrk, 16 at a time. Without HTTP, as many threads of
+one process call `FastEmbedding` with the same ids, 100 at a time. Then the same with one request, and one caller, at a
+time. Everything runs on the same two cores. The large network is that of `inference.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.measuring import Row, Spread, at_least, figure, not_measured, on_threads, show
 from benchmarks.served_run import Server, serving, write_run
@@ -53,12 +58,12 @@ end
 def measure(
     *, networks: dict[str, tuple[int, int]] = NETWORKS, seconds: float = 5, repetitions: int = 5, connections: int = 16
 ) -> list[Row]:
-    """Each repetition is `seconds` of calls, then `seconds` of requests."""
+    """Each repetition is `seconds` of calls, then `seconds` of requests, by as many callers."""
     if shutil.which("wrk") is None:
         return [not_measured("throughput over HTTP, binary", "wrk is not installed", f"≥ {TARGET} ×")]
-    threads, rows = min(2, os.cpu_count() or 1), []
+    threads, rows = min(2, os.cpu_count() or 1), list[Row]()
     for name, (width, num_hashes) in networks.items():
-        with tempfile.TemporaryDirectory() as folder, on_threads(threads):
+        with tempfile.TemporaryDirectory() as folder, on_threads(threads), _on_cores(threads):
             write_run(Path(folder) / "run", width=width, num_hashes=num_hashes)
             ids = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, NUM_BODIES * IDS_PER_REQUEST)
             script = _write_script(Path(folder), ids)
@@ -79,34 +84,65 @@ def _compare(
     connections: int,
 ) -> list[Row]:
     _wrk(server, script, connections, 1)  # compile, fill caches
-    called, asked = list[float](), list[dict[str, float]]()
-    for _ in range(repetitions):
-        called.append(_calls_per_second(fast, ids, seconds))
-        asked.append(_wrk(server, script, connections, seconds))
-    alone = [_wrk(server, script, 1, seconds / 2) for _ in range(repetitions)]
-    failed = sum(round(one["failed"]) for one in asked + alone)
-    if failed:
-        raise RuntimeError(f"{failed} requests failed")
-    rate = [one["requests"] / one["seconds"] for one in asked]
-    rows = [
-        at_least(f"{name}: HTTP against calls, requests of 100 ids", Spread.of_ratios(rate, called), TARGET, " ×"),
-        figure(f"{name}: calls", Spread.of(called), " a second"),
-        figure(f"{name}: HTTP, {connections} at a time", Spread.of(rate), " a second"),
-    ]
-    for how, runs in ((f"{connections} at a time", asked), ("one at a time", alone)):
+    rows = []
+    for callers, how in ((connections, f"{connections} at a time"), (1, "one at a time")):
+        called, asked = list[float](), list[dict[str, float]]()
+        for _ in range(repetitions):
+            called.append(calls_per_second(fast, ids, seconds, callers=callers))
+            asked.append(_wrk(server, script, callers, seconds))
+        failed = sum(round(one["failed"]) for one in asked)
+        if failed:
+            raise RuntimeError(f"{failed} requests failed")
+        rate = [one["requests"] / one["seconds"] for one in asked]
+        against, question = Spread.of_ratios(rate, called), f"{name}: HTTP against calls, both {how}"
         rows += [
-            figure(f"{name}: {percentile}, {how}", Spread.of(one[percentile] for one in runs), " ms")
-            for percentile in ("p50", "p99")
+            at_least(question, against, TARGET, " ×") if callers == connections else figure(question, against, " ×"),
+            figure(f"{name}: calls, {how}", Spread.of(called), " a second"),
+            figure(f"{name}: HTTP, {how}", Spread.of(rate), " a second"),
+            *(
+                figure(f"{name}: {percentile} over HTTP, {how}", Spread.of(one[percentile] for one in asked), " ms")
+                for percentile in ("p50", "p99")
+            ),
         ]
     return rows
 
 
-def _calls_per_second(fast: FastEmbedding, ids: np.ndarray[tuple[int], np.dtype[np.int64]], seconds: float) -> float:
-    batches, count, start = torch.split(torch.from_numpy(ids), IDS_PER_REQUEST), 0, time.perf_counter()
-    while time.perf_counter() < start + seconds:
-        fast(batches[count % len(batches)])
-        count += 1
+def calls_per_second(
+    fast: Callable[[Tensor], Tensor],
+    ids: np.ndarray[tuple[int], np.dtype[np.int64]],
+    seconds: float,
+    *,
+    callers: int,
+) -> float:
+    """How many batches a number of threads get, all of them together, each waiting for its own answers."""
+    batches = torch.split(torch.from_numpy(ids), IDS_PER_REQUEST)
+    start = time.perf_counter()
+
+    def call(caller: int) -> int:
+        count, first = 0, caller * len(batches) // callers
+        while not count or time.perf_counter() < start + seconds:
+            fast(batches[(first + count) % len(batches)])
+            count += 1
+        return count
+
+    # Callers that fill the cores by their number are quickest with one thread of torch each.
+    with on_threads(max(1, torch.get_num_threads() // callers)), ThreadPoolExecutor(callers) as threads:
+        count = sum(threads.map(call, range(callers)))
     return count / (time.perf_counter() - start)
+
+
+@contextmanager
+def _on_cores(number: int) -> Iterator[None]:
+    """Keep this thread, and every thread and process that it starts, on so many cores, where the system can."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:number])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _wrk(server: Server, script: Path, connections: int, seconds: float) -> dict[str, float]:
