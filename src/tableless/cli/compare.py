@@ -44,11 +44,11 @@ def compare(
     out: Annotated[Path, typer.Option(help="Directory for the lines (results.jsonl) and the picture.")] = Path(
         "out/compare"
     ),
-    epochs: Epochs = 50,
+    epochs: Epochs = 300,
     batch_size: BatchSize = 2048,
     learning_rate: Rate = 1e-3,
     weight_decay: WeightDecay = 0.0,
-    patience: Patience = 5,
+    patience: Patience = 10,
     recipe: Recipe = "fast",
     seed: Seed = 0,
     embedding_dim: Dim = 32,

@@ -33,13 +33,15 @@ TestFile = Annotated[
 ]
 Cache = Annotated[Path | None, typer.Option(help="Keep prepared data here, for the next time.")]
 Dim = Annotated[int, typer.Option("--embedding-dim", help="Dimensions of an embedding.")]
-Epochs = Annotated[int, typer.Option(help="At most this many passes over the data.")]
+Epochs = Annotated[int, typer.Option(help="At most this many passes over the data; it is meant to end before.")]
 BatchSize = Annotated[int, typer.Option(help="Actions per step.")]
 Rate = Annotated[float, typer.Option("--learning-rate", help="Of Adam.")]
 WeightDecay = Annotated[float, typer.Option(help="Of AdamW; full tables gain from 0.1 to 0.3.")]
-Patience = Annotated[int, typer.Option(help="Epochs without a better validation AUC before it stops.")]
+Patience = Annotated[
+    int, typer.Option(help="It stops after so many epochs (or half as many as led to the best) without a better AUC.")
+]
 Recipe = Annotated[
-    str, typer.Option(help="How computed embeddings are trained: fast (by way of a table) or paper (as published).")
+    str, typer.Option(help="fast: learn from a full table that is trained first; paper: from nothing, as published.")
 ]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

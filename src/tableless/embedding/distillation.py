@@ -1,4 +1,7 @@
-"""Distillation: what a table knows, learned by a scheme that is smaller, by regression on its rows."""
+"""Distillation: what a table knows, learned by a scheme that is smaller.
+
+Tables are computed from its rows (`EmbeddingScheme.fit_directly`), networks learn them by regression.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +59,13 @@ def distil(
     """Fit `scheme`, in place, to the rows of a trained table; the data it was trained on is not needed.
 
     `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
-    counts: ‖e @ metric‖², and `weights` [rows] how much each row does. Every row is visited `visits` times: if not
-    given 400 times, or fewer in a table of more than 7,500 rows; more is better, with diminishing returns. A batch has
-    an eighth of the rows, but at least 2048 and at most 8192 for each expert. `learning_rate` is Muon's, chosen by the
-    width of the network if not given; a fit that diverges begins again at half the rate.
+    counts: ‖e @ metric‖², and `weights` [rows] how much each row does. What can be computed is computed, and takes no
+    steps: means, least squares, a singular value decomposition. What is below is for the networks, which must learn.
+
+    Every row is visited `visits` times: if not given 400 times, or fewer in a table of more than 7,500 rows; more is
+    better, with diminishing returns. A batch has an eighth of the rows, but at least 2048 and at most 8192 for each
+    expert. `learning_rate` is Muon's, chosen by the width of the network if not given; a fit that diverges begins again
+    at half the rate.
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
@@ -67,18 +73,19 @@ def distil(
         raise ValueError(f"the table has shape {tuple(rows.shape)}; expected [{len(ids)}, {scheme.embedding_dim}]")
     start = time.perf_counter()
     device = next(scheme.parameters()).device
-    metric = (torch.eye(scheme.embedding_dim) if metric is None else metric).to(device)
-    weights = (torch.ones(len(rows)) if weights is None else weights).to(device)
-    rows, ids = rows.to(device), ids.to(device)
+    rows, ids = rows.to(device, torch.float32), ids.to(device)
+    metric = (torch.eye(scheme.embedding_dim) if metric is None else metric).to(rows)
+    weights = (torch.ones(len(rows)) if weights is None else weights).to(rows)
     if visits is None:
         visits = max(_FEWEST_VISITS, min(_MOST_VISITS, _ALL_VISITS // max(1, len(rows))))
-    learner, left = scheme.keep_rows(ids, rows)
+    learner, left = scheme.fit_directly(ids, rows, metric=metric, weights=weights)
     if learning_rate is None:
         learning_rate = _rate_for(learner)
     steps = _fit(
         learner, ids[left], rows[left], metric, weights[left], visits, batch_size, learning_rate, seed, on_step
     )
-    settle_statistics(learner, ids[left])
+    if left.any():
+        settle_statistics(learner, ids[left])
     scheme.eval()
     unexplained, cosine = _compare(rows, scheme, ids, metric)
     return Distillation(unexplained, cosine, steps, time.perf_counter() - start)

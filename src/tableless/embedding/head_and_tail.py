@@ -54,12 +54,11 @@ class HeadAndTail(EmbeddingScheme):
         rest = (~is_frequent).nonzero().squeeze(-1)
         return rows.index_copy(0, rest, self.tail(ids.reshape(-1)[rest])).view(*ids.shape, self.embedding_dim)
 
-    def keep_rows(self, ids: Tensor, rows: Tensor) -> tuple[EmbeddingScheme, Tensor]:
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
         """The head's rows are taken over as they are; the tail has to learn the others."""
-        position, is_frequent = self.head.find(ids)
-        with torch.no_grad():
-            self.head.table[position[is_frequent]] = rows[is_frequent].to(self.head.table)
-        return self.tail, ~is_frequent
+        return self.tail, ~self.head.take_over(ids, rows, weights)
 
     @classmethod
     def from_budget(

@@ -51,10 +51,13 @@ class EmbeddingScheme(nn.Module, ABC):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
         """The largest instance with at most `budget` trainable parameters."""
 
-    def keep_rows(self, ids: Tensor, rows: Tensor) -> tuple[EmbeddingScheme, Tensor]:
-        """Take over those rows of a trained table that can be kept as they are (none, unless a scheme says otherwise).
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """Set what can be computed from the rows of a trained table without steps (nothing, unless a scheme says so).
 
-        Returns the part of the scheme that must learn the others, and which they are (a mask over `ids`).
+        An error e of row i counts weights[i] · ‖e @ metric‖². Returns the part of the scheme that must still learn by
+        steps, and from which rows: a mask over `ids`, false everywhere if nothing is left to learn.
         """
         return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
 

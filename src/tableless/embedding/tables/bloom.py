@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from typing_extensions import Self
 
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from .least_squares import SharedRows
 from .summed_rows import sum_of_rows
 
 
@@ -44,6 +46,15 @@ class BloomEmbedding(EmbeddingScheme):
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
         return sum_of_rows(self.table, self.hashes(ids))
+
+    @torch.no_grad()
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """Least squares on the shared rows. Dimensions are solved apart, so the metric changes nothing."""
+        problem = SharedRows(self.hashes(ids), self.num_rows)
+        self.table.copy_(problem.solve(rows, weights=weights, start=self.table))
+        return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
     def from_budget(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..lookup import find
 from ..scheme import normal
+from .least_squares import set_means
 
 
 class FrequentRows(nn.Module):
@@ -48,6 +49,13 @@ class FrequentRows(nn.Module):
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Where in the table each id is, and whether it is there."""
         return find(ids, self.ids)
+
+    @torch.no_grad()
+    def take_over(self, ids: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+        """Copy the rows [n, embedding_dim] of listed ids into the table; returns which of the ids [n] are listed."""
+        position, is_listed = self.find(ids)
+        set_means(self.table, position[is_listed], rows[is_listed], weights[is_listed])
+        return is_listed
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Int64 [...] -> rows [..., embedding_dim], and a mask: where it is false the row is not the id's own."""

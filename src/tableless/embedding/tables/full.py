@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, normal, require_known, resolve_budget, seeded
+from .least_squares import set_means
 
 
 class FullEmbedding(EmbeddingScheme):
@@ -27,6 +29,14 @@ class FullEmbedding(EmbeddingScheme):
         """Int64 [...] -> float32 [..., embedding_dim]."""
         require_known(ids, self.vocab_size)
         return F.embedding(ids, self.table)
+
+    @torch.no_grad()
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """Every row is taken over as it is."""
+        set_means(self.table, ids, rows, weights)
+        return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:

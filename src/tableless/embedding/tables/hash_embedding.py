@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from ..hashing import HashFamily, derive_seed
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+from .weighted_rows import fit_by_turns
 
 
 class HashEmbedding(EmbeddingScheme):
@@ -58,13 +59,34 @@ class HashEmbedding(EmbeddingScheme):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
-        if self.open_vocabulary:
-            places = self.weight_hash(ids)[..., 0]
-        else:
-            require_known(ids, self.vocab_size)
-            places = ids
+        places = self._places(ids)
         rows = F.embedding(self.hashes(ids), self.table)  # [..., num_hashes, embedding_dim]
         return (rows * F.embedding(places, self.importance).unsqueeze(-1)).sum(-2)
+
+    def _places(self, ids: Tensor) -> Tensor:
+        """Where the weights of each id are."""
+        if self.open_vocabulary:
+            return self.weight_hash(ids)[..., 0]
+        require_known(ids, self.vocab_size)
+        return ids
+
+    @torch.no_grad()
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """By turns: the shared rows that are best for the weights, and the weights that are best for the rows."""
+        table, importance = fit_by_turns(
+            self.hashes(ids),
+            self._places(ids),
+            rows,
+            metric=metric,
+            weights=weights,
+            table=self.table,
+            importance=torch.ones_like(self.importance),
+        )
+        self.table.copy_(table)
+        self.importance.copy_(importance)
+        return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
     def from_budget(

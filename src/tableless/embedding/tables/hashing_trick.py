@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from .least_squares import set_means
 
 
 class HashingTrick(EmbeddingScheme):
@@ -40,6 +42,14 @@ class HashingTrick(EmbeddingScheme):
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
         return F.embedding(self.hashes(ids)[..., 0], self.table)
+
+    @torch.no_grad()
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """Nothing is nearer to all who share a row than their mean, whatever the metric."""
+        set_means(self.table, self.hashes(ids)[..., 0], rows, weights)
+        return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:

@@ -13,6 +13,7 @@ from typing_extensions import Self
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .frequent_rows import FrequentRows
+from .least_squares import SharedRows
 from .summed_rows import sum_of_rows
 
 
@@ -57,6 +58,16 @@ class HybridHashing(EmbeddingScheme):
             return hashed
         rows, is_frequent = self.frequent(ids)
         return torch.where(is_frequent.unsqueeze(-1), rows, hashed)
+
+    @torch.no_grad()
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """Rows of frequent ids are taken over; the others are solved for by least squares on the shared ones."""
+        rest = ~self.frequent.take_over(ids, rows, weights)
+        problem = SharedRows(self.hashes(ids[rest]), self.num_rows)
+        self.table.copy_(problem.solve(rows[rest], weights=weights[rest], start=self.table))
+        return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
     def from_budget(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+from .least_squares import mean_of_sharers
 
 
 class LowRankEmbedding(EmbeddingScheme):
@@ -39,6 +41,28 @@ class LowRankEmbedding(EmbeddingScheme):
         """Int64 [...] -> float32 [..., embedding_dim]."""
         require_known(ids, self.vocab_size)
         return F.embedding(ids, self.table) @ self.projection
+
+    @torch.no_grad()
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """The best table of this rank, by a truncated singular value decomposition in the metric."""
+        means, totals = mean_of_sharers(ids, rows, weights, self.vocab_size)
+        counted = means.double() @ metric.double()
+        # Eigenvectors of a small matrix: right singular vectors, without the left ones, which have a row for each id.
+        _, directions = torch.linalg.eigh(counted.mT @ (counted * totals.double().unsqueeze(-1)))
+        kept = directions.flip(-1)[:, : self.rank]  # [n, at most rank], those with the largest values first
+        back = kept.mT @ torch.linalg.pinv(metric.double())
+        # With orthonormal directions a step in the table moves a vector as far as the same step in a full table would,
+        # so that training goes on at the usual rate. What the rank has to spare keeps the directions it started with.
+        basis, triangle = torch.linalg.qr(back.mT)
+        table = counted @ kept @ triangle.mT
+        num_kept = basis.shape[-1]
+        is_given = (totals > 0).unsqueeze(-1)
+        self.table[:, :num_kept] = torch.where(is_given, table.to(self.table), self.table[:, :num_kept])
+        self.table[:, num_kept:] = 0
+        self.projection[:num_kept] = basis.mT.to(self.projection)
+        return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
