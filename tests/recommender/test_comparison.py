@@ -5,6 +5,7 @@ import pytest
 
 from tableless.recommender import comparison
 from tableless.recommender.comparison import Plan, compare, render_table, save_picture, summarise
+from tableless.recommender.evaluation import METRICS
 from tableless.recommender.runs import DataConfig
 from tableless.recommender.training import TrainConfig
 from tests.recommender.tiny import small_split
@@ -13,10 +14,12 @@ DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 FAST = TrainConfig(epochs=1, batch_size=512)
 
 
-def line(scheme, budget, auc, backbone="gmf", seed=0):
-    results = {
-        "auc": auc, "validation_auc": auc, "hr@10": 0.1, "ndcg@10": 0.05, "seconds": 3.0, "popularity_auc": 0.8,
-        "embedding_parameters": 1000, "unanswered": 0,
+def line(scheme, budget, auc, backbone="gmf", seed=0, parameters=1000, capped=False):
+    measured = {name: auc if name == "auc" else auc / 10 for name in METRICS} | {"auc_se": 0.002}
+    sizes = {"evaluated": 6040, "held_out": 6040, "auc_items": None}
+    results = measured | sizes | {
+        "validation_auc": auc, "seconds": 3.0, "popularity_auc": 0.8, "unanswered": 0, "capped": capped,
+        "popularity": {name: 0.8 if name == "auc" else 0.03 for name in METRICS}, "embedding_parameters": parameters,
     }  # fmt: skip
     model = {"scheme": scheme, "budget": budget, "backbone": backbone}
     return {"data": {}, "model": model, "train": {"seed": seed}, "results": results}
@@ -27,6 +30,8 @@ def test_each_run_adds_a_line_and_finished_ones_are_not_repeated(tmp_path, monke
     plan = Plan(schemes=["full", "low-rank"], budgets=["1/2", "1/4"], backbones=["gmf"], seeds=2)
     lines = compare(plan, DATA, FAST, small_split(), out=out)
     assert len(lines) == len(out.read_text().splitlines()) == 2 * (1 + 2)
+    tables = {str(line["results"]["stages"][0]) for line in lines}
+    assert len(tables) == 2, "the table to learn from is trained once for each seed"
     monkeypatch.setattr(comparison, "run", None)  # would fail if anything were run again
     assert compare(plan, DATA, FAST, small_split(), out=out) == lines
 
@@ -58,9 +63,56 @@ def test_the_summary_has_mean_spread_and_the_share_of_the_gap_to_the_full_table(
 
 
 def test_rows_are_ranked_within_a_size():
-    lines = [line("bloom", "1/4", 0.7), line("dhe", "1/4", 0.8), line("full", "1/1", 0.9), line("dhe", "1/2", 0.85)]
+    lines = [
+        line("bloom", "1/4", 0.7, parameters=990),
+        line("dhe", "1/4", 0.8, parameters=985),
+        line("full", "1/1", 0.9, parameters=4000),
+        line("dhe", "1/2", 0.85, parameters=1990),
+    ]
     order = [(row["scheme"], row["budget"]) for row in summarise(lines)]
     assert order == [("full", "1/1"), ("dhe", "1/2"), ("dhe", "1/4"), ("bloom", "1/4")]
+
+
+def test_budgets_in_memory_are_sorted_by_what_they_come_to():
+    """`1.5MB` is more than `64KB`, and both are less than a table of half a million parameters."""
+    lines = [
+        line("dhe", "64KB", 0.7, parameters=16_000),
+        line("dhe", "1.5MB", 0.8, parameters=375_000),
+        line("full", "1/1", 0.9, parameters=500_000),
+        line("dhe", "100000", 0.75, parameters=99_990),
+    ]
+    assert [row["budget"] for row in summarise(lines)] == ["1/1", "1.5MB", "100000", "64KB"]
+
+
+def test_the_picture_has_sizes_for_budgets_in_memory(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    monkeypatch.setattr(Axes, "errorbar", lambda self, sizes, values, **options: drawn.append(sizes))
+    lines = [line("dhe", "64KB", 0.7, parameters=16_000), line("dhe", "1.5MB", 0.8, parameters=375_000)]
+    save_picture(summarise(lines), tmp_path / "picture.png")
+    assert drawn == [[16_000, 375_000]] * 2  # of the AUC, and of the top of the ranking
+
+
+def test_a_run_that_ended_at_its_limit_is_marked_in_the_table():
+    from rich.console import Console
+
+    console = Console(width=80, file=io.StringIO())
+    console.print(render_table(summarise([line("dhe", "1/4", 0.8, capped=True), line("full", "1/1", 0.9)])))
+    text = console.file.getvalue()
+    assert ".8000†" in text
+    assert ".9000†" not in text
+    assert "6,040" in text
+    assert ".0020" in text  # the standard error over users
+
+
+def test_schemes_that_answer_for_new_ids_are_compared_on_the_ids_that_all_know():
+    opened, closed = line("dhe", "1/4", 0.7), line("full", "1/1", 0.9)
+    opened["results"]["known"] = {**opened["results"], "auc": 0.88, "evaluated": 5000}
+    assert {row["scheme"]: row["auc"] for row in summarise([opened, closed])} == {"dhe": 0.7, "full": 0.9}
+    closed["results"] |= {"unanswered": 12, "evaluated": 5000, "popularity_auc": 0.82}
+    rows = {row["scheme"]: row for row in summarise([opened, closed])}
+    assert (rows["dhe"]["auc"], rows["dhe"]["evaluated"], rows["dhe"]["popularity_auc"]) == (0.88, 5000, 0.82)
 
 
 def test_the_table_fits_a_terminal_and_the_picture_is_a_png(tmp_path):

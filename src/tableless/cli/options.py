@@ -113,7 +113,9 @@ def one_of(option: str, value: str, *choices: str) -> Any:
 
 
 def print_results(results: dict[str, Any]) -> None:
-    """The measured results, as a table."""
-    from ..recommender.progress import render_results
+    """The measured results, as a table, and what they rest on."""
+    from ..recommender.progress import remarks, render_results
 
     Console().print(render_results(results))
+    for remark in remarks(results):
+        print(remark)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -120,10 +119,11 @@ def summarise(lines: Iterable[Result]) -> list[Result]:
         top = full.get(row["backbone"])
         if row["auc"] is not None and top is not None and top > row["popularity_auc"]:
             row["gap_closed"] = (row["auc"] - row["popularity_auc"]) / (top - row["popularity_auc"])
-    sizes = {(row["backbone"], row["budget"]): row["embedding_parameters"] for row in rows if row["auc"] is not None}
-    for row in rows:  # schemes of one budget stay together, though they use it up more or less
-        row["size"] = max((sizes.get((row["backbone"], row["budget"]), 0), row.get("embedding_parameters", 0)))
-    return sorted(rows, key=lambda row: (row["backbone"], -row["size"], -(row["auc"] or 0.0)))
+    sizes: dict[tuple[str, str], int] = {}  # schemes of one budget stay together, though they use it up more or less
+    for row in rows:
+        group = row["backbone"], row["budget"]
+        sizes[group] = max(sizes.get(group, 0), row.get("embedding_parameters", 0))
+    return sorted(rows, key=lambda row: (row["backbone"], -sizes[row["backbone"], row["budget"]], -(row["auc"] or 0)))
 
 
 def render_table(rows: Sequence[Result]) -> Table:
@@ -132,7 +132,7 @@ def render_table(rows: Sequence[Result]) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(_remarks(rows)), caption_justify="left")
-    for name in ("", "scheme", "size", "parameters", "test AUC", "se", METRICS[TOP].label, "users", "gap", "s"):
+    for name in ("", "scheme", "size", "parameters", "test AUC", "se", METRICS[TOP].label, "gap", "s"):
         table.add_column(name, justify="left" if name in ("", "scheme") else "right", no_wrap=True)
     for row in rows:
         if row["auc"] is None:
@@ -147,7 +147,6 @@ def render_table(rows: Sequence[Result]) -> Table:
             f"{_short(row['auc'])}{spread}{'†' if row['capped'] else ''}",
             _short(row["auc_se"]),
             _short(row[TOP]),
-            f"{row['evaluated']:,}",
             f"{row['gap_closed']:.0%}" if "gap_closed" in row else "",
             f"{row['seconds']:.0f}",
         )
@@ -163,7 +162,9 @@ def _remarks(rows: Sequence[Result]) -> Iterator[str]:
         )
         if "best_possible_auc" in done[0]:
             yield f"Best possible in this world: AUC {_short(done[0]['best_possible_auc'])}."
-        yield f"Of {done[0]['held_out']:,} users with held-out actions. se: standard error over users; ±: over seeds."
+        counts = sorted({row["evaluated"] for row in done})
+        users = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        yield f"Measured on {users} of {done[0]['held_out']:,} users. se: standard error over users; ±: over seeds."
         yield "Gap: share of the way from popularity to the full table."
     if any(row["auc_items"] for row in done):
         yield f"AUC against {done[0]['auc_items']:,} items drawn for each user; {METRICS[TOP].label} over all items."
@@ -172,7 +173,7 @@ def _remarks(rows: Sequence[Result]) -> Iterator[str]:
 
 
 def _short(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:.4f}".removeprefix("0")
+    return "" if value is None else f"{value:.4f}".removeprefix("0")
 
 
 def save_picture(rows: Sequence[Result], path: Path) -> None:
@@ -196,7 +197,7 @@ def save_picture(rows: Sequence[Result], path: Path) -> None:
             panel.axhline(own[0]["popularity"][name], color="grey", linestyle=":", label="popularity")
             if "best_possible" in own[0]:
                 panel.axhline(own[0]["best_possible"][name], color="green", linestyle="-.", label="best possible")
-            panel.set(ylabel=f"test {METRICS[name].label}", xscale="log")
+            panel.set(ylabel=f"test {METRICS[name].label}", xscale="log", xlim=_room_for(own))
             panel.spines[["top", "right"]].set_visible(False)
         panels[0, column].set_title(backbone.upper())
         panels[1, column].set_xlabel("embedding parameters")
@@ -204,6 +205,12 @@ def save_picture(rows: Sequence[Result], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         figure.savefig(part, dpi=130, format="png")
+
+
+def _room_for(rows: Sequence[Result]) -> tuple[float, float]:
+    """The ends of an axis of sizes; a single size stands in the middle."""
+    sizes = [row["embedding_parameters"] for row in rows if row["scheme"] != "full"] or [1]
+    return min(sizes) / 1.5, max(sizes) * 1.5
 
 
 def _draw_scheme(panel: Any, number: int, rows: Sequence[Result], name: str) -> None:
@@ -232,7 +239,8 @@ def _row(backbone: str, budget: str, scheme: str, members: list[Result], closed:
             values = [result[name] for result in measured]
             row[name] = statistics.mean(values)
             row[f"{name}_sd"] = statistics.stdev(values) if len(values) > 1 else None
-            row[f"{name}_se"] = statistics.mean(result.get(f"{name}_se", math.nan) for result in measured)
+            errors = [result[f"{name}_se"] for result in measured if f"{name}_se" in result]
+            row[f"{name}_se"] = statistics.mean(errors) if errors else None
     row |= {name: statistics.mean(result[name] for result in results) for name in ("validation_auc", "seconds")}
     first, floor = measured[0], closed or results[0]
     row |= {name: first.get(name) for name in ("evaluated", "held_out", "auc_items")}

@@ -149,14 +149,11 @@ def summarise(outcome: Outcome, sample: Sample, split: Split, *, metrics: Collec
 
 
 def means_and_errors(outcome: Outcome, metrics: Collection[str] = tuple(METRICS)) -> dict[str, dict[str, float]]:
-    """The `means` and `errors` of a `Measured`. A single user has no spread: the error is then NaN."""
+    """The `means` and `errors` of a `Measured`. A single user has no spread, and so no error."""
     values = {name: METRICS[name].by_user(outcome) for name in metrics}
     return {
         "means": {name: float(own.mean()) for name, own in values.items()},
-        "errors": {
-            name: float(own.std(ddof=1) / math.sqrt(len(own))) if len(own) > 1 else math.nan
-            for name, own in values.items()
-        },
+        "errors": {name: float(own.std(ddof=1) / math.sqrt(len(own))) for name, own in values.items() if len(own) > 1},
     }
 
 

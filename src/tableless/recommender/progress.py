@@ -110,31 +110,29 @@ def render_results(results: Mapping[str, Any]) -> Table:
     for name, label in _SIZES.items():
         if results.get(name) is not None:
             table.add_row(label, f"{results[name]:,}")
-    table.caption = "\n".join(_remarks(results)) or None
     return table
 
 
 def _with_error(results: Mapping[str, Any], name: str) -> str:
     """A mean and its standard error over users, where there is one."""
     error = results.get(f"{name}_se")
-    return f"{results[name]:.4f}" + ("" if error is None or error != error else f" ± {error:.4f}")
+    return f"{results[name]:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
-def _remarks(results: Mapping[str, Any]) -> Iterator[str]:
+def remarks(results: Mapping[str, Any]) -> Iterator[str]:
     """What the figures alone do not say."""
     if "evaluated" in results:
-        yield f"measured on {results['evaluated']:,} of {results['held_out']:,} users with held-out actions; " + (
-            "± is the standard error over users"
-        )
+        users = f"{results['evaluated']:,} of {results['held_out']:,} users with held-out actions"
+        yield f"Measured on {users}; ± is the standard error over users."
     if results.get("auc_items"):
-        yield f"AUC against {results['auc_items']:,} items drawn for each user; the others over all items"
+        yield f"The AUC is against {results['auc_items']:,} items drawn for each user, the rest over all items."
     if results.get("unanswered"):
         yield (
             f"{results['unanswered']:,} test actions have a user or an item that was not in training: this scheme "
-            "can't answer for them (one that is open to new ids, such as dhe, can)"
+            "can't answer for them (one that is open to new ids, such as dhe, can)."
         )
     if results.get("capped"):
-        yield "training ended at its limit of epochs, and not by itself: more epochs may be better (--epochs)"
+        yield "Training ended at its limit of epochs, and not by itself: more may be better (--epochs)."
 
 
 _SIZES = {
