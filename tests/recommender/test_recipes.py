@@ -100,6 +100,8 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
     assert table["settings"] == asdict(replace(training, weight_decay=teachers.TEACHER_DECAY))
     assert tuning["settings"] == asdict(fine_tuning(training, split))
     assert 0 <= fit["users"]["unexplained"] < 1
+    settings = [fit["users"][name] for name in ("visits", "batch_size", "learning_rate")]
+    assert all(settings) if fit["users"]["steps"] else settings == [None] * 3
     plain = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), replace(training, recipe="paper"), split)[1]
     assert [stage["stage"] for stage in plain["stages"]] == ["from nothing"]
     assert plain["recipe"] == plain["stages"][0]["settings"]["recipe"] == "paper"

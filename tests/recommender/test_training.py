@@ -16,7 +16,7 @@ from tableless.recommender.evaluation import evaluate
 from tableless.recommender.runs import DataConfig, ModelConfig, as_trained, build_model, load_split, run
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
 from tableless.recommender.splits import split_leave_one_out
-from tableless.recommender.training import EpochReport, TrainConfig, has_ended, is_capped, train
+from tableless.recommender.training import TrainConfig, has_ended, train
 from tests.recommender.tiny import interactions_of, small_split
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
@@ -85,34 +85,35 @@ def test_every_scheme_learns_most_of_what_it_can_hold(scheme, backbone, recipe):
     ]
 
 
-def reports_of(*aucs):
-    """Epochs with these validation AUCs."""
-    best, reports = 0.0, []
-    for epoch, auc in enumerate(aucs):
-        reports.append(EpochReport(epoch, 0.0, auc, 1.0, 1.0, is_best=auc > best))
-        best = max(best, auc)
-    return reports
+def test_a_run_ends_when_it_gains_nothing_and_not_while_it_rises_slowly():
+    fallen = [0.7, *[0.6] * 10]
+    assert has_ended(fallen, 10, floor=0.5)
+    assert not has_ended(fallen[:-1], 10, floor=0.5)
+    rising = [0.7 + epoch * 3e-5 for epoch in range(100)]  # a new best in every epoch, and .0003 in ten
+    assert not has_ended(rising, 10, floor=0.5)
+    assert has_ended([0.7 + epoch * 1e-5 for epoch in range(100)], 10, floor=0.5)
 
 
-def test_what_pauses_for_long_after_a_long_time_is_not_stopped():
-    assert has_ended(reports_of(0.7, *[0.6] * 10), patience=10)
-    assert not has_ended(reports_of(0.7, *[0.6] * 9), patience=10)
-    slow = [0.5 + epoch / 1000 for epoch in range(41)]  # its best epoch is the 40th: it may pause for twenty
-    assert not has_ended(reports_of(*slow, *[0.5] * 19), patience=10)
-    assert has_ended(reports_of(*slow, *[0.5] * 20), patience=10)
+def test_a_model_at_the_level_of_popularity_is_given_far_more_time():
+    """As hash embedding does it: at popularity's level for twenty epochs, and then above it."""
+    resting = [0.75, 0.80, *[0.8101] * 25]
+    assert has_ended(resting, 10, floor=0.80)
+    assert not has_ended(resting, 10, floor=0.812)
+    assert not has_ended([*resting, 0.82, *[0.819] * 9], 10, floor=0.812)
+    assert has_ended([*resting, 0.82, *[0.819] * 10], 10, floor=0.812)
+    assert has_ended([0.8] * 51, 10, floor=0.812)
 
 
 def test_a_run_that_ends_at_its_limit_is_marked_and_one_that_ends_by_itself_is_not():
-    rising = reports_of(*[0.5 + epoch / 100 for epoch in range(5)])
-    assert is_capped(rising, TrainConfig(epochs=5, patience=3))
-    assert not is_capped(reports_of(0.6, 0.5, 0.5, 0.5), TrainConfig(epochs=4, patience=3))
-    assert not is_capped(rising, TrainConfig(epochs=5, patience=3, schedule="one-cycle"))
     short = run(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=2), small_split())[1]
     assert short["capped"]
     patient = TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2)
     long = run(DATA, ModelConfig(scheme="full"), patient, small_split())[1]
     assert not long["capped"]
     assert long["stages"][-1]["epochs"] < 60
+    tuned = run(DATA, ModelConfig(scheme="low-rank", budget="1/2"), patient, small_split())[1]
+    assert not tuned["capped"], "the last stage is one cycle, which has its length"
+    assert run(DATA, ModelConfig(scheme="low-rank", budget="1/2"), replace(FAST, epochs=2), small_split())[1]["capped"]
 
 
 def test_a_full_table_s_own_size_is_recorded_and_not_the_budget_that_was_asked(tmp_path):
@@ -166,7 +167,8 @@ def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
     model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
     reports = train(model, small_split(), TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2))
     best = max(reports, key=lambda report: report.validation_auc)
-    assert len(reports) == best.epoch + 1 + 2 < 60
+    assert best.epoch < len(reports) < 60
+    assert [report.has_ended for report in reports] == [False] * (len(reports) - 1) + [True]
     validation = evaluate(model_scores(model, small_split()), small_split(), on="validation").auc
     assert validation == pytest.approx(best.validation_auc)
 
@@ -212,7 +214,7 @@ def test_a_directory_in_use_is_not_overwritten_and_not_mixed_with_another_run(tm
     with pytest.raises(FileExistsError, match="holds a run already"):
         run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     with pytest.raises(ValueError, match="started with another model"):
-        run(DATA, ModelConfig(scheme="low-rank"), FAST, small_split(), out=tmp_path, resume=True)
+        run(DATA, ModelConfig(scheme="low-rank", budget="1/1"), FAST, small_split(), out=tmp_path, resume=True)
 
 
 def test_a_run_that_never_finished_an_epoch_can_be_resumed(tmp_path):

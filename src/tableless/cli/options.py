@@ -38,7 +38,8 @@ BatchSize = Annotated[int, typer.Option(help="Actions per step.")]
 Rate = Annotated[float, typer.Option("--learning-rate", help="Of Adam.")]
 WeightDecay = Annotated[float, typer.Option(help="Of AdamW; full tables gain from 0.1 to 0.3.")]
 Patience = Annotated[
-    int, typer.Option(help="It stops after so many epochs (or half as many as led to the best) without a better AUC.")
+    int,
+    typer.Option(help="Epochs without a better validation AUC before it stops (below popularity: five times)."),
 ]
 Recipe = Annotated[
     str, typer.Option(help="fast: learn from a full table that is trained first; paper: from nothing, as published.")

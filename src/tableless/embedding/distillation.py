@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,12 +35,19 @@ _CHUNK = 16_384  # rows compared at once
 
 @dataclass(frozen=True)
 class Distillation:
-    """How well it went: `unexplained` is the share of the table's variance (in the metric used) that is left over."""
+    """How well it went, and by which settings.
+
+    `unexplained` is the share of the table's variance (in the metric used) that is left over. What was computed and
+    not learned took no steps, and has no settings.
+    """
 
     unexplained: float
     mean_cosine: float
     steps: int
     seconds: float
+    visits: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None  # at its highest, of the attempt that counts
 
 
 @keeping_freed_memory()
@@ -81,14 +89,16 @@ def distil(
     learner, left = scheme.fit_directly(ids, rows, metric=metric, weights=weights)
     if learning_rate is None:
         learning_rate = _rate_for(learner)
-    steps = _fit(
-        learner, ids[left], rows[left], metric, weights[left], visits, batch_size, learning_rate, seed, on_step
-    )
+    steps, settings = 0, dict[str, Any]()
     if left.any():
+        batch_size = batch_size or _default_batch(int(left.sum()), getattr(learner, "num_experts", 1))
+        own = ids[left], rows[left], metric, weights[left]
+        steps, rate = _fit(learner, *own, visits, batch_size, learning_rate, seed, on_step)
         settle_statistics(learner, ids[left])
+        settings = {"visits": visits, "batch_size": batch_size, "learning_rate": rate}
     scheme.eval()
     unexplained, cosine = _compare(rows, scheme, ids, metric)
-    return Distillation(unexplained, cosine, steps, time.perf_counter() - start)
+    return Distillation(unexplained, cosine, steps, time.perf_counter() - start, **settings)
 
 
 def _rate_for(scheme: nn.Module) -> float:
@@ -104,16 +114,13 @@ def _fit(
     metric: Tensor,
     weights: Tensor,
     visits: int,
-    batch_size: int | None,
+    batch_size: int,
     learning_rate: float,
     seed: int,
     on_step: Callable[[int, int, float], None] | None,
-) -> int:
-    """The regression itself; returns how many steps it took."""
-    if not len(rows):
-        return 0
-    batch_size = min(batch_size or _default_batch(len(rows), getattr(scheme, "num_experts", 1)), len(rows))
-    per_pass = -(-len(rows) // batch_size)
+) -> tuple[int, float]:
+    """The regression itself; returns how many steps it took, and at which rate."""
+    per_pass = -(-len(rows) // min(batch_size, len(rows)))
     steps = max(1, visits) * per_pass
     beginning = {name: value.clone() for name, value in scheme.state_dict().items()}
     for attempt in range(_MOST_ATTEMPTS):
@@ -123,7 +130,7 @@ def _fit(
             errors = _told(errors, lambda step, error: on_step(step, steps, error))
         if _came_down(errors, max(_WATCHED_STEPS, per_pass), steps, is_last=attempt + 1 == _MOST_ATTEMPTS):
             break
-    return steps
+    return steps, learning_rate / 2**attempt
 
 
 def _default_batch(num_rows: int, num_experts: int) -> int:

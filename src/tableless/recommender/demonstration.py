@@ -10,6 +10,7 @@ from typing import Any
 from .comparison import summarise
 from .progress import TrainingProgress
 from .runs import DataConfig, ModelConfig, load_split, run
+from .teachers import Teacher
 from .training import TrainConfig
 
 SCHEMES = ("full", "hashing-trick", "dhe")
@@ -20,15 +21,18 @@ def run_demo(out: Path, *, seed: int, progress: TrainingProgress) -> tuple[list[
     data = DataConfig(data=f"world:seed={seed}")
     split = load_split(data)
     progress.describe(split)
-    training = TrainConfig(epochs=25, batch_size=512, learning_rate=2e-3, seed=seed)
-    lines = []
+    training = TrainConfig(batch_size=512, learning_rate=2e-3, seed=seed)
+    lines: list[dict[str, Any]] = []
+    teacher = None
     for number, scheme in enumerate(SCHEMES):
         model = ModelConfig(scheme=scheme, budget="1/1" if scheme == "full" else "1/4")
         line: dict[str, Any] = {"data": data.settings(), "model": asdict(model), "train": asdict(training)}
         progress.on_run(number, len(SCHEMES), line)
         directory = out / scheme
         shutil.rmtree(directory, ignore_errors=True)  # that of an earlier demonstration
-        results = run(data, model, training, split, out=directory, on_note=progress.tell, on_batch=progress.on_batch)[1]
-        progress.tell(f"{scheme}: test AUC {results['auc']:.4f} after {results['epochs']} epochs")
+        watched: dict[str, Any] = {"on_note": progress.tell, "on_batch": progress.on_batch}
+        trained, results = run(data, model, training, split, teacher=teacher, out=directory, **watched)
+        teacher = teacher or Teacher(trained, results["stages"])  # the full table, which comes first
+        progress.tell(f"{scheme}: test AUC {results['auc']:.4f} in {results['seconds']:.0f} s")
         lines.append(line | {"results": results})
     return summarise(lines), directory

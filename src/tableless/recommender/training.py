@@ -20,9 +20,14 @@ from .distributed import Processes, agree_to_stop, average_buffers, share_gradie
 from .evaluation import evaluate_on
 from .models import Recommender
 from .samples import Sample, draw_sample
-from .scoring import ModelInputs, model_scores
+from .scoring import ModelInputs, model_scores, popularity_scores
 from .splits import Split
 from .targets import what_happened, what_is_expected
+
+LEAST_GAIN = 2e-4
+"""What several epochs must add to the validation AUC to count as progress; less is within what seeds make."""
+FAR_MORE = 5
+"""So many times the patience, for a model that is no better than popularity yet."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class TrainConfig:
     num_negatives: int = 4  # as in NCF
     learning_rate: float = 1e-3
     weight_decay: float = 0.0  # AdamW's; full tables gain from 0.1 to 0.3 (docs/decisions.md)
-    patience: int = 10  # epochs without a better validation AUC before it stops; more after a long time: `has_ended`
+    patience: int = 10  # epochs without a better validation AUC before it stops: `has_ended` is the rule
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
     recipe: Literal["fast", "paper"] = "fast"  # by way of a table, or from nothing: recipes.py
     seed: int = 0
@@ -50,6 +55,7 @@ class EpochReport:
     seconds: float  # of training, without the validation
     examples_per_second: float
     is_best: bool
+    has_ended: bool = False  # by the stopping rule; False where it may go on, or was cut off by the limit of epochs
 
 
 class Journal(Protocol):
@@ -112,8 +118,9 @@ def train(
         _restore(state, model, optimizer, best)
         best_auc = max(best_auc, *(report.validation_auc for report in reports))
     interrupted = False
+    floor = _level_of_popularity(split, sample)
     for epoch in range(len(reports), config.epochs):
-        if has_ended(reports, config.patience):
+        if reports and reports[-1].has_ended:
             break
         model.train()
         start, total = time.perf_counter(), torch.zeros((), device=device)
@@ -134,6 +141,7 @@ def train(
         seconds = time.perf_counter() - start
         average_buffers(model, processes)
         auc = _validation_auc(model, split, sample)
+        aucs = [*(earlier.validation_auc for earlier in reports), auc]
         report = EpochReport(
             epoch=epoch,
             loss=float(total) / len(batches),
@@ -141,6 +149,7 @@ def train(
             seconds=seconds,
             examples_per_second=split.train.num_actions * (1 + config.num_negatives) / seconds,
             is_best=auc > best_auc,
+            has_ended=has_ended(aucs, config.patience, floor=floor),
         )
         reports.append(report)
         if report.is_best:
@@ -199,18 +208,28 @@ def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: f
         group["lr"] = config.learning_rate * share
 
 
-def has_ended(reports: Sequence[EpochReport], patience: int) -> bool:
-    """The one stopping rule: `patience` epochs, or half as many as led to the best one, brought nothing better.
+def has_ended(aucs: Sequence[float], patience: int, *, floor: float) -> bool:
+    """The one stopping rule: `patience` epochs gained less than `LEAST_GAIN` of validation AUC.
 
-    What rises slowly pauses for long: hashed tables stay at the level of popularity for twenty epochs and rise then.
+    A model that is not above `floor`, the level of popularity, has hardly begun: it has `FAR_MORE` patience. (Hash
+    embedding stays there for twenty epochs, and rises then.)
     """
-    best = next((index for index in reversed(range(len(reports))) if reports[index].is_best), 0)
-    return len(reports) - 1 - best >= max(patience, best // 2)
+    reference, last = -1.0, 0
+    for epoch, auc in enumerate(aucs):
+        if auc >= reference + LEAST_GAIN:
+            reference, last = auc, epoch
+    return len(aucs) - 1 - last >= patience * (1 if reference > floor else FAR_MORE)
+
+
+def _level_of_popularity(split: Split, sample: Sample) -> float:
+    """The AUC of popularity on the validation data, and one standard error more: what is above has learned tastes."""
+    popularity = evaluate_on(sample, popularity_scores(split.train), split, metrics=["auc"])
+    return popularity.auc + popularity.errors.get("auc", 0.0)
 
 
 def is_capped(reports: Sequence[EpochReport], config: TrainConfig) -> bool:
     """Did it end at its limit of epochs, when it might have become better? A schedule of one cycle ends by itself."""
-    at_limit = len(reports) >= config.epochs and not has_ended(reports, config.patience)
+    at_limit = len(reports) >= config.epochs and not (reports and reports[-1].has_ended)
     return config.schedule == "constant" and at_limit
 
 
