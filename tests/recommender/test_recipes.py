@@ -69,10 +69,13 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
 
 
 def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to_an_epoch():
-    config = fine_tuning(TrainConfig(epochs=50), small_split())
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1"), small_split(), seed=0)
+    config = fine_tuning(TrainConfig(epochs=50), small_split(), model)
     assert (config.epochs, config.schedule) == (10, "one-cycle")
     assert config.batch_size == small_split().train.num_actions // 10
-    assert fine_tuning(TrainConfig(epochs=3), small_split()).epochs == 3
+    assert fine_tuning(TrainConfig(epochs=3), small_split(), model).epochs == 3
+    narrow = build_model(ModelConfig(scheme="low-rank", budget="1/2"), small_split(), seed=0)
+    assert fine_tuning(TrainConfig(), small_split(), narrow).learning_rate > config.learning_rate
 
 
 def test_the_paper_s_recipe_has_the_paper_s_network():
@@ -94,11 +97,11 @@ def test_a_vocabulary_too_large_for_a_table_is_trained_from_nothing(monkeypatch)
 def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
     """The recipe belongs to the run: no scheme has a better teacher, a decay or targets that another has not."""
     split, training = load_split(DATA), replace(TRAINING, epochs=4)
-    results = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)[1]
+    model, results = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)
     assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", "tuning"]
     table, fit, tuning = results["stages"]
     assert table["settings"] == asdict(replace(training, weight_decay=teachers.TEACHER_DECAY))
-    assert tuning["settings"] == asdict(fine_tuning(training, split))
+    assert tuning["settings"] == asdict(fine_tuning(training, split, model))
     assert 0 <= fit["users"]["unexplained"] < 1
     settings = [fit["users"][name] for name in ("visits", "batch_size", "learning_rate")]
     assert all(settings) if fit["users"]["steps"] else settings == [None] * 3

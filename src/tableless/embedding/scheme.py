@@ -38,6 +38,8 @@ class EmbeddingScheme(nn.Module, ABC):
     """Are its vectors computed by a network rather than looked up in tables?"""
     is_the_table: bool = False
     """Does it hold every row of a table as it is? Then there is nothing to fit."""
+    tuning_rate: float = 1e-3
+    """Adam's rate when a fitted scheme is trained further on data (the last stage of the fast recipe)."""
     embedding_dim: int
     old_defaults: ClassVar[Mapping[str, Any]] = {}
     """How schemes were before an argument existed: one that was saved without it is built again with this value."""

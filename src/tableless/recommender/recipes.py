@@ -131,7 +131,7 @@ def _train_fast(
         weights, before = start
         teacher = Teacher(tables[-1], [])
         _pair(model, teacher.model).load_state_dict(weights)
-    own = teacher_training(config, model) if is_table(model) else fine_tuning(config, split)
+    own = teacher_training(config, model) if is_table(model) else fine_tuning(config, split, model)
     watchers.on_note("training the table" if is_table(model) else "training on the data, by what the table expects")
     last = _staged_training(
         _name_of_table(model) if is_table(model) else "tuning",
@@ -193,8 +193,8 @@ def best_epoch(reports: Sequence[EpochReport]) -> int | None:
     return next((report.epoch for report in reversed(reports) if report.is_best), None)
 
 
-def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
-    """How the fitted model is trained on the data.
+def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:
+    """How the fitted model is trained on the data, at the rate that suits its schemes.
 
     A step of a network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
     there must be some steps to an epoch. Larger batches bear a larger rate. Most is gained at the end, where the rate
@@ -202,7 +202,7 @@ def fine_tuning(config: TrainConfig, split: Split) -> TrainConfig:
     """
     batch_size = min(split.num_known_users + split.num_known_items, 32_768)
     batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
-    rate = 1e-3 * (batch_size / 16_384) ** 0.5
+    rate = min(model.users.tuning_rate, model.items.tuning_rate) * (batch_size / 16_384) ** 0.5
     epochs = min(config.epochs, FINE_TUNING_EPOCHS)
     return replace(
         config, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle"
