@@ -99,9 +99,10 @@ def _epoch(name: str, split: Split, repetitions: int) -> list[Row]:
     """
     default = TrainConfig(epochs=1)
     network = _model(split)
+    large = fine_tuning(default, split, network)
     ways = {
         "full": (_model(split, scheme="full"), default),
-        "dhe": (network, fine_tuning(default, split, network)),
+        "dhe": (network, large),
         "dhe, the table's batch": (_model(split), default),
     }
     seconds: dict[str, list[float]] = {way: [] for way in ways}
