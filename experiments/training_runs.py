@@ -82,7 +82,7 @@ def perform_on(split: Split, settings: Settings, built: Recommender | None = Non
     """As `perform`, on a split that somebody has prepared further, or with a model that somebody has built."""
     data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
     training = TrainConfig(**settings["train"])
-    if training.recipe == "paper" or model.scheme == "full":
+    if training.recipe == "paper":
         return run(data, model, training, split, built=built)[1]
     example = build_model(model, split, seed=training.seed) if built is None else built
     return run(data, model, training, split, teacher=kept_teacher(example, data, split, training), built=built)[1]
