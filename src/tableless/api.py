@@ -24,7 +24,7 @@ from .recommender.training import TrainConfig
 from .serving.export import ExportReport
 from .serving.export import export as export_run
 from .serving.hub import find_run
-from .serving.seen import SeenItems
+from .serving.seen import SeenItems, read_seen
 from .serving.trained_model import TrainedModel
 
 PathName = str | os.PathLike[str]
@@ -325,10 +325,13 @@ def _load_split(read: DataConfig, cache_dir: PathName | None, listener: Listener
 
 def _seen_in_data(run: TrainedRun, read: DataConfig, parts: Split) -> SeenItems:
     """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
+    item_ids = to_ids(run.listed("item")["id"])
+    if read.split == "global-time":  # of the late actions of a user only the first are in the split: read it again
+        return read_seen(read.data, run.config, item_ids)
     held_out = [(parts.validation_users, parts.validation_items)]
     if read.test is None:
         held_out.append((parts.test_users, parts.test_items))
-    return SeenItems(parts.train, to_ids(run.listed("item")["id"]), held_out=held_out)
+    return SeenItems(parts.train, item_ids, held_out=held_out)
 
 
 def _several(name: str, values: Sequence[str | int]) -> list[str]:

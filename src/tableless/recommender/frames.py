@@ -66,7 +66,8 @@ def as_path(data: Data, folder: Path, *, name: str) -> str:
             raise
         reason = str(error).partition("\n")[0]
         raise DataError(
-            f"{name} cannot be written as a table ({reason}); hand over the columns of users, items and times alone"
+            f"{name} cannot be written as a table ({reason}); all columns need the same length, and each one kind of "
+            "value"
         ) from error
     digest = hashlib.sha256(written.read_bytes()).hexdigest()[:16]
     return str(written.rename(folder / f"{name}-{digest}.parquet"))
