@@ -169,9 +169,10 @@ def evaluate(
         ```python
         import tableless
 
-        model = tableless.train("world:users=200,items=120,actions=6000", config=tableless.TrainConfig(epochs=2))
-        more = {"user": [3, 4, 5], "item": [17, 4, 99]}  # actions that came later
-        print(tableless.evaluate(model, more)["ndcg@10"], tableless.evaluate(model)["auc"])
+        ratings = {"user": [number // 9 for number in range(900)], "item": [number**2 % 89 for number in range(900)]}
+        model = tableless.train(ratings, scheme="bloom", config=tableless.TrainConfig(epochs=2))
+        later = {"user": [3, 4, 5], "item": [17, 3, 60]}
+        print(tableless.evaluate(model)["auc"], tableless.evaluate(model, later)["ndcg@10"])
         ```
     """
     known = model.trained_on if isinstance(model, TrainedModel) and data is None else None
@@ -221,8 +222,14 @@ def compare(
         seeds: How many seeds each is trained from: that of `config`, and those after it.
         embedding_dim: Dimensions of an embedding.
         config: How to train; `TrainConfig()` unless given.
-        test: As in `tableless.train`, and so are `split`, `core`, `user_col`, `item_col`, `time_col`, `data_dir` and
-            `cache_dir`.
+        test: The test actions. Everything in `data` is then for training.
+        split: Without `test`, which actions are the test: as in `tableless.train`.
+        core: First keep only users and items with at least this many actions.
+        user_col: The column of the user ids; guessed from common names.
+        item_col: The column of the item ids; guessed from common names.
+        time_col: The column of the times; guessed from common names. `""`: there are none.
+        data_dir: Where known datasets are looked for, and downloaded to.
+        cache_dir: Keep prepared files here, for the next time. Not for data in memory.
         out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`). Runs that are in it
             already are not repeated. Without it nothing is kept.
         progress: Is called with a `Progress` when a run begins.

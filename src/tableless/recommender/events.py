@@ -25,9 +25,15 @@ class Progress:
 
     Example:
         ```python
+        import tableless
+
+
         def show(progress: tableless.Progress) -> None:
             if progress.stage == "epoch":
                 print(progress.message)
+
+
+        tableless.train("world:users=60,items=30,actions=900", scheme="full", progress=show)
         ```
     """
 

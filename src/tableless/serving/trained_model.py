@@ -197,6 +197,8 @@ class TrainedModel:
 
         Example:
             ```python
+            import tableless
+
             model = tableless.load("runs/mine")
             model.save("runs/copy")
             ```
