@@ -1,7 +1,9 @@
 """What is written for people, and the parts of it that can be checked."""
 
+import inspect
 import re
 import shlex
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -16,6 +18,13 @@ def name_of(page: Path) -> str:
 
 def python_examples(page: Path) -> list[str]:
     return [body for language, body in _FENCE.findall(_read(page)) if language == "python"]
+
+
+def example_of(thing: object) -> str:
+    """The one example of a docstring."""
+    ((language, body),) = _FENCE.findall(textwrap.dedent((inspect.getdoc(thing) or "").partition("Example:\n")[2]))
+    assert language == "python"
+    return body
 
 
 def command_lines(page: Path) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """The documentation keeps its word: examples run, commands have the options it names, links lead somewhere."""
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -9,16 +10,22 @@ from importlib.util import find_spec
 import pytest
 import typer
 
+import tableless
 from tableless import SCHEMES, DeepHashEmbedding, HashFamily, cli, to_ids
 from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
 from tableless.recommender.training import TrainConfig
-from tests.documents import PAGES, ROOT, command_lines, links, name_of, python_examples
+from tests.documents import PAGES, ROOT, command_lines, example_of, links, name_of, python_examples
 from tests.embedding import test_scheme_contract as contract
 
+FUNCTIONS = [tableless.train, tableless.evaluate, tableless.compare, tableless.export, tableless.load]
+OTHERS = [tableless.TrainConfig, tableless.Progress, tableless.GMF, tableless.MLP, tableless.TrainedModel.save]
 EXAMPLES = [
-    pytest.param(code, id=f"{name_of(page)}-{number}")
-    for page in PAGES
-    for number, code in enumerate(python_examples(page))
+    *(
+        pytest.param(code, id=f"{name_of(page)}-{number}")
+        for page in PAGES
+        for number, code in enumerate(python_examples(page))
+    ),
+    *(pytest.param(example_of(thing), id=thing.__name__) for thing in (*FUNCTIONS, *OTHERS)),
 ]
 COMMANDS = [pytest.param(line, id=" ".join(line)) for page in PAGES for line in command_lines(page)]
 
@@ -48,6 +55,15 @@ def test_an_example_runs_as_it_is_written(code, trained, tmp_path, monkeypatch):
     assert len(namespace) > 2, "it imported and defined something"
 
 
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_parameter_of_a_public_function_is_explained(function):
+    documented = inspect.getdoc(function)
+    arguments = documented.partition("Args:\n")[2].partition("\n\n")[0]
+    explained = re.findall(r"^    (\w+): \S", arguments, re.MULTILINE)
+    assert explained == list(inspect.signature(function).parameters)
+    assert all(f"\n{section}:\n    " in documented for section in ("Returns", "Raises", "Example"))
+
+
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_line_has_options_that_exist_and_nothing_is_missing(line):
     commands = typer.main.get_command(cli.app).commands
@@ -74,8 +90,6 @@ def test_every_command_is_on_the_page_of_the_commands():
 
 
 def test_every_public_name_is_in_the_reference():
-    import tableless
-
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert [name for name in tableless.__all__ if f"::: tableless.{name}\n" not in page] == []
 

@@ -1,4 +1,4 @@
-"""Data flows one way: embedding → recommender → serving. Code uses what lies to its left, never to its right."""
+"""Data flows one way: embedding → recommender → serving → api, cli. Code uses what lies to its left alone."""
 
 import ast
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import tableless
 
 ROOT = Path(tableless.__file__).parent
-ORDER = ["embedding", "recommender", "serving", "cli"]
+ORDER = ["embedding", "recommender", "serving", "api", "cli"]
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -42,7 +42,19 @@ def test_no_module_imports_what_lies_to_its_right():
     assert wrong == []
 
 
+def test_the_functions_and_the_commands_do_not_know_each_other():
+    """The functions are for programs, where typer and rich need not be; the commands have processes of their own."""
+    modules = {path: imported_modules(path) for path in ROOT.rglob("*.py")}
+    assert [name for name in modules[ROOT / "api.py"] if part_of(name) == "cli"] == []
+    commands = [path for path in modules if path.parent.name == "cli"]
+    assert len(commands) > 5
+    assert [path for path in commands if any(part_of(name) == "api" for name in modules[path])] == []
+
+
 def test_the_core_needs_none_of_the_extras():
     extras = "polars pyarrow typer rich matplotlib onnx onnxruntime fastapi faiss ray numba"
-    code = f"import sys, tableless; print([name for name in {extras.split()} if name in sys.modules])"
+    later = "tableless.api tableless.recommender tableless.serving tableless.cli"
+    code = (
+        f"import sys, tableless; print([name for name in {[*extras.split(), *later.split()]} if name in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

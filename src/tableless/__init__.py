@@ -4,12 +4,17 @@
 
 `to_ids` turns what you have (strings, integers of any kind) into ids; a scheme turns ids into vectors. Every scheme of
 `SCHEMES` has the same interface; `DeepHashEmbedding` is the one that needs no table and no vocabulary.
+
+    interactions → train → a model that recommends → evaluate, compare, export
+
+`train` makes a recommender of such schemes; `load` is for one that was saved.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 from .embedding import (
     ENCODING_VERSION,
@@ -33,13 +38,19 @@ from .embedding import (
 )
 
 if TYPE_CHECKING:
+    from .api import compare, evaluate, export, train
+    from .recommender.events import Progress
+    from .recommender.models import GMF, MLP
+    from .recommender.training import TrainConfig
     from .serving.trained_model import TrainedModel
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ENCODING_VERSION",
+    "GMF",
     "LSH",
+    "MLP",
     "PAPER_NETWORK",
     "SCHEMES",
     "DeepHashEmbedding",
@@ -48,16 +59,47 @@ __all__ = [
     "EmbeddingScheme",
     "HashFamily",
     "JointEmbedding",
+    "Progress",
     "Replacement",
     "SideFeatures",
+    "TrainConfig",
+    "TrainedModel",
+    "compare",
     "distil",
     "embedding_for",
+    "evaluate",
+    "export",
     "load",
     "load_scheme",
     "replace_embeddings",
     "save_scheme",
     "to_ids",
+    "train",
 ]
+
+# Imported when they are used: they need polars and pyarrow, and a program that only embeds needs none of it.
+_LATER = {
+    "GMF": ".recommender.models",
+    "MLP": ".recommender.models",
+    "Progress": ".recommender.events",
+    "TrainConfig": ".recommender.training",
+    "TrainedModel": ".serving.trained_model",
+    "compare": ".api",
+    "evaluate": ".api",
+    "export": ".api",
+    "train": ".api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 def load(
@@ -71,9 +113,28 @@ def load(
 ) -> TrainedModel:
     """A trained model that answers, from a run directory or by the id of one on the Hugging Face hub.
 
-    `embed`, `score`, `recommend` and `neighbors` take raw ids, known and new. `metadata` is a file with the items'
-    titles; `interactions` (a file, a directory, a known dataset) says which items users have had, so that those are
-    not recommended again. The other options are explained at `tableless.serving.trained_model.TrainedModel`.
+    Args:
+        run: A run directory, or the id of a model on the hub.
+        precision: `"fp32"`, or `"int8"`: networks in integers, quicker, with small errors.
+        hot_ids: How many ids to keep the vectors of, for users and for items, so that they are not computed again.
+        index: `"exact"` compares with every item; `"faiss"` looks neighbours and recommendations up.
+        metadata: A file with the items' titles.
+        interactions: What users have had (a file, a directory, a known dataset): it is not recommended again.
+
+    Returns:
+        The model. Its `embed`, `score`, `recommend` and `neighbors` take raw ids, known and new.
+
+    Raises:
+        FileNotFoundError: There is no such run, or it has not come to its end.
+        ValueError: A file of the run is damaged.
+
+    Example:
+        ```python
+        import tableless
+
+        model = tableless.load("runs/mine")
+        print(model.recommend(42, count=3))
+        ```
     """
     from .serving.trained_model import TrainedModel
 

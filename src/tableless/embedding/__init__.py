@@ -7,7 +7,7 @@ from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
 from .replacement import Replacement, replace_embeddings
-from .scheme import EmbeddingScheme
+from .scheme import EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
 from .storage import load_scheme, save_scheme
@@ -27,8 +27,12 @@ __all__ = [
     "SideFeatures",
     "distil",
     "embedding_for",
+    "fit_to_budget",
     "load_scheme",
+    "normal",
     "replace_embeddings",
+    "resolve_budget",
     "save_scheme",
+    "seeded",
     "to_ids",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,11 +18,13 @@ from ..embedding.arguments import require_kinds
 from ..embedding.side_features import SideFeatures
 from ..embedding.storage import CONFIG, WEIGHTS, build_scheme, describe_scheme, read_json, read_model, write_model
 from ..embedding.tensor_files import load_tensors, save_tensors
-from ..embedding.whole_files import write_text
+from ..embedding.whole_files import replacing, write_text
 from .models import BACKBONES, MLP, Recommender
 from .training import EpochReport
 
 _METRICS, _STATE, _START, _STAGES = "metrics.jsonl", "resume.safetensors", "start.safetensors", "start.json"
+_RESULTS, _EVENTS = "results.json", "tensorboard"
+_BESIDE_CONFIG = (WEIGHTS, "items.parquet", "users.parquet", _RESULTS, _METRICS, _STATE, _START, _STAGES)
 
 
 def describe_recommender(model: Recommender) -> dict[str, Any]:
@@ -78,6 +81,19 @@ def require_free(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory):
         pass
+
+
+def copy_run(source: Path, target: Path) -> None:
+    """Copy all files of a run to a directory that holds none. The config, with which the run is there, comes last."""
+    if (target / CONFIG).exists():
+        raise FileExistsError(f"{target} holds a run already; give another directory, or delete it first")
+    require_free(target)
+    for name in (*_BESIDE_CONFIG, CONFIG):
+        if (source / name).exists():
+            with replacing(target / name) as part:
+                shutil.copyfile(source / name, part)
+    if (source / _EVENTS).exists():
+        shutil.copytree(source / _EVENTS, target / _EVENTS, dirs_exist_ok=True)
 
 
 class RunDirectory:
@@ -145,7 +161,7 @@ class RunDirectory:
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Keep what was measured at the end."""
-        write_text(self.directory / "results.json", json.dumps(results, indent=2) + "\n")
+        write_text(self.directory / _RESULTS, json.dumps(results, indent=2) + "\n")
 
     def _refuse_another_run(self) -> None:
         """Resuming with other settings would silently mix two experiments; more epochs are the exception."""
@@ -164,7 +180,7 @@ def _add_to_tensorboard(directory: Path, report: EpochReport) -> None:
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(directory / "tensorboard")) as events:
+    with SummaryWriter(str(directory / _EVENTS)) as events:
         for name in ("loss", "validation_auc", "examples_per_second"):
             events.add_scalar(name, getattr(report, name), report.epoch)
 

@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..embedding.schemes import SCHEMES
 from ..embedding.whole_files import replacing
 from .evaluation import METRICS
 from .lines import append_line, read_lines
+from .models import BACKBONES
 from .recipes import is_too_large, train_teacher
 from .runs import DataConfig, ModelConfig, build_model, run, versions, with_seed
 from .splits import Split
@@ -35,6 +37,12 @@ class Plan:
     budgets: Sequence[str]
     backbones: Sequence[str]
     seeds: int
+
+    def __post_init__(self) -> None:
+        for kind, names, known in (("scheme", self.schemes, SCHEMES), ("backbone", self.backbones, BACKBONES)):
+            for name in names:
+                if name not in known:  # else it would look like a budget that is too small, after the other runs
+                    raise ValueError(f"no {kind} is called {name!r}; known are {', '.join(known)}")
 
     def models(self, *, embedding_dim: int) -> list[ModelConfig]:
         """The models of the plan, seeds apart."""

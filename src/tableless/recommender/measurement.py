@@ -72,7 +72,8 @@ def _require_named_paths(run: TrainedRun, recorded: DataConfig, *, data: str | N
         command += ["--test", str(test or recorded.test)]
     shown = shlex.join(command)
     raise ValueError(
-        "this run was trained on files, and a file is opened only if you name it yourself: "
+        "this run was trained on files, and a file is opened only if you name it yourself: with data= and test= in "
+        "Python, or "
         f"{shown if shown.isprintable() else ascii(shown)}"
     )
 

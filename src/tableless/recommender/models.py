@@ -110,7 +110,24 @@ class Recommender(nn.Module, ABC):
 
 
 class GMF(Recommender):
-    """Generalised matrix factorisation: a weighted sum over the product of user and item vector (section 4.1.3)."""
+    """Generalised matrix factorisation: a weighted sum over the product of user and item vector (section 4.1.3).
+
+    Args:
+        users: The scheme of the users.
+        items: The scheme of the items, with as many dimensions.
+        seed: Not used, because every weight starts at one; there because every backbone has it.
+
+    Example:
+        ```python
+        import torch
+        from tableless import GMF, DeepHashEmbedding, to_ids
+
+        users = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000)
+        items = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000, seed=1)
+        model = GMF(users=users, items=items)
+        scores = model(to_ids(["ann", "ben"]), torch.tensor([[1, 2, 3], [1, 2, 3]]))  # [2, 3], logits
+        ```
+    """
 
     pairs_per_second = 2e8
 
@@ -147,7 +164,22 @@ class GMF(Recommender):
 class MLP(Recommender):
     """A deep network over user and item vector side by side: 256, 128, 64, then `embedding_dim` (section 4.1.3).
 
-    `item_features`, if given, enter beside the item's vector (section 4.8, RQ5). They are kept by id.
+    Args:
+        users: The scheme of the users.
+        items: The scheme of the items, with as many dimensions.
+        item_features: What is known of the items, by id. They enter beside the item's vector (section 4.8, RQ5).
+        seed: The first weights of the network follow from it.
+
+    Example:
+        ```python
+        import torch
+        from tableless import MLP, DeepHashEmbedding, to_ids
+
+        users = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000)
+        items = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000, seed=1)
+        model = MLP(users=users, items=items)
+        scores = model(to_ids(["ann", "ben"]), torch.tensor([[1, 2, 3], [1, 2, 3]]))  # [2, 3], logits
+        ```
     """
 
     pairs_per_second = 2e6

@@ -54,17 +54,11 @@ class TrainingProgress:
 
     def describe(self, split: Split) -> None:
         """Say what the data is."""
-        train = split.train
-        self.tell(
-            f"{train.num_users:,} users, {train.num_items:,} items, {train.num_actions:,} actions to train on, "
-            f"{len(split.validation_users):,} held out for validation, {len(split.test_users):,} for test"
-        )
+        self.tell(split_in_words(split))
 
     def on_run(self, index: int, total: int, line: Mapping[str, Any]) -> None:
         """Say which run of a comparison begins."""
-        model = line["model"]
-        name = f"{model['scheme']} {model['budget']} {model['backbone']} seed {line['train']['seed']}"
-        self._bar.update(self._task, description=name, completed=index, total=total, note="")
+        self._bar.update(self._task, description=run_in_words(line), completed=index, total=total, note="")
 
     def on_batch(self, epoch: int, batch: int, total: int, loss: float) -> None:
         """Move the bar."""
@@ -79,12 +73,31 @@ class TrainingProgress:
 
     def on_epoch(self, report: EpochReport) -> None:
         """Leave a line behind."""
-        best = "  best so far" if report.is_best else ""
-        self._console.print(
-            f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}  "
-            f"{report.examples_per_second:,.0f} examples/s{best}",
-            highlight=False,
-        )
+        self._console.print(epoch_in_words(report), highlight=False)
+
+
+def split_in_words(split: Split) -> str:
+    """How much data there is, on one line."""
+    train = split.train
+    return (
+        f"{train.num_users:,} users, {train.num_items:,} items, {train.num_actions:,} actions to train on, "
+        f"{len(split.validation_users):,} held out for validation, {len(split.test_users):,} for test"
+    )
+
+
+def run_in_words(line: Mapping[str, Any]) -> str:
+    """Which run of a comparison it is, on one line."""
+    model = line["model"]
+    return f"{model['scheme']} {model['budget']} {model['backbone']} seed {line['train']['seed']}"
+
+
+def epoch_in_words(report: EpochReport) -> str:
+    """What an epoch has brought, on one line."""
+    best = "  best so far" if report.is_best else ""
+    return (
+        f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}  "
+        f"{report.examples_per_second:,.0f} examples/s{best}"
+    )
 
 
 def render_results(results: Mapping[str, Any]) -> Table:

@@ -224,7 +224,7 @@ def measure(model: Recommender, split: Split) -> dict[str, Any]:
         "num_parameters": model.num_parameters,
         "embedding_parameters": model.embedding_parameters,
     }
-    if model.answers_new_ids and _count_unanswerable(split):
+    if model.answers_new_ids and 0 < _count_unanswerable(split) < len(split.test_users):
         results["known"] = evaluate(score, split, **settings | {"known_only": True}).as_dict()
     return results
 

@@ -32,7 +32,27 @@ FAR_MORE = 5
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train; the defaults are the paper's where it says (Adam, 1e-3), with our reason where it does not."""
+    """How to train; the defaults are the paper's where it says (Adam, 1e-3), with our reason where it does not.
+
+    Attributes:
+        epochs: At most this many passes over the data. A run is meant to end before, by `patience`.
+        batch_size: Actions per step.
+        num_negatives: Items drawn for each action that the user did not choose.
+        learning_rate: Of AdamW.
+        weight_decay: Of AdamW; full tables gain from 0.1 to 0.3.
+        patience: Epochs without a better validation AUC before training stops; five times as many for a model that is
+            not better than popularity yet.
+        schedule: Of the learning rate: `"constant"` or `"one-cycle"`.
+        recipe: `"fast"`: learn from a full table that is trained first. `"paper"`: from nothing, as published.
+        seed: Everything random follows from it.
+
+    Example:
+        ```python
+        import tableless
+
+        config = tableless.TrainConfig(epochs=20, recipe="paper", seed=1)
+        ```
+    """
 
     epochs: int = 300  # a limit that is hardly ever reached: a run is meant to end by `patience`
     batch_size: int = 2048  # actions; large enough for matrix products, small enough for 500 steps an epoch on ML-1M
@@ -43,6 +63,11 @@ class TrainConfig:
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
     recipe: Literal["fast", "paper"] = "fast"  # by way of a table, or from nothing: recipes.py
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (("schedule", ("constant", "one-cycle")), ("recipe", ("fast", "paper"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(choices)}")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,21 @@ from ..embedding.lookup import find
 from ..recommender.datasets import load_interactions
 from ..recommender.interactions import Interactions
 from ..recommender.runs import recorded_data
+from ..recommender.scoring import Rows
 
 
 class SeenItems:
-    """The items of each user of some interactions, as rows of a run's list of items."""
+    """The items of each user of some interactions, as rows of a run's list of items.
 
-    def __init__(self, interactions: Interactions, item_ids: Tensor) -> None:
-        self.user_ids = torch.from_numpy(np.array(interactions.user_ids))  # ascending
-        self._starts, self._items = interactions.starts, interactions.items
+    `held_out` are more actions of the same users and items: their rows of users, which ascend, and of items.
+    """
+
+    def __init__(
+        self, interactions: Interactions, item_ids: Tensor, *, held_out: Sequence[tuple[Rows, Rows]] = ()
+    ) -> None:
+        # New users stand behind the known ones in a split, so that the ids need not ascend with the rows.
+        self.user_ids, self._user_rows = torch.sort(torch.from_numpy(np.array(interactions.user_ids)))
+        self._starts, self._items, self._held_out = interactions.starts, interactions.items, list(held_out)
         listed, row = torch.sort(item_ids)
         position, known = find(torch.from_numpy(np.array(interactions.item_ids)), listed)
         self._row_of_item = torch.where(known, row[position], -1)  # -1: an item that is not recommended anyway
@@ -31,8 +38,12 @@ class SeenItems:
         place, known = find(torch.tensor(user), self.user_ids)
         if not known:
             return torch.empty(0, dtype=torch.int64)
-        start, stop = self._starts[int(place)], self._starts[int(place) + 1]
-        rows = self._row_of_item[torch.from_numpy(np.unique(self._items[start:stop]).astype(np.int64))]
+        user_row = int(self._user_rows[place])
+        items = [self._items[self._starts[user_row] : self._starts[user_row + 1]]]
+        for users, their_items in self._held_out:
+            start, stop = np.searchsorted(users, [user_row, user_row + 1])
+            items.append(their_items[start:stop])
+        rows = self._row_of_item[torch.from_numpy(np.unique(np.concatenate(items)).astype(np.int64))]
         return rows[rows >= 0]
 
 

@@ -15,6 +15,8 @@ from typing_extensions import Self
 from ..embedding.ids import to_ids
 from ..embedding.scheme import EmbeddingScheme
 from ..recommender.answers import Side, TrainedRun
+from ..recommender.checkpoint import copy_run
+from ..recommender.runs import DataConfig
 from . import hub
 from .answers import ListedItem, MapPoint, Neighbor, Recommendation
 from .catalogue import Catalogue
@@ -25,7 +27,7 @@ from .metadata import read_titles
 from .neighbors import IndexKind
 from .plane import on_a_plane
 from .ranking import Ranking
-from .seen import read_seen
+from .seen import SeenItems, read_seen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +38,8 @@ class TrainedModel:
 
     `precision` and `hot_ids` (how many ids to keep ready, for users and for items) are those of `FastEmbedding`. With
     `index="faiss"` neighbours and recommendations are looked up instead of compared with every item. `metadata` is a
-    file with the items' titles; `interactions` (a file, a directory, a known dataset) says which items users have had.
+    file with the items' titles; `interactions` (a file, a directory, a known dataset) says which items users have had,
+    or `seen` does, for who has read them already.
 
     The vectors of all known items are computed once, in fp32, at the first question that needs them or by `prepare`.
     An integer is taken for an id as it is, also where the data has strings; a string where it has integers is refused.
@@ -51,6 +54,7 @@ class TrainedModel:
         index: IndexKind = "exact",
         metadata: str | os.PathLike[str] | None = None,
         interactions: str | os.PathLike[str] | None = None,
+        seen: SeenItems | None = None,
     ) -> None:
         import polars as pl
 
@@ -59,12 +63,14 @@ class TrainedModel:
         self.run = run
         self.directory = run.directory
         self.config = run.config
+        self.trained_on: DataConfig | None = None
+        """Where `tableless.train` read its data; None for a model that was loaded."""
         self._model = run.model.eval()
         items = run.listed("item")
         self._titles = read_titles(Path(metadata), kind=self.config["kinds"]["item"]) if metadata else {}
         self._catalogue = Catalogue(items, self._titles)
         self._items = self._known("item", items["item"], to_ids(items["id"]), index)
-        self._seen = read_seen(interactions, self.config, self._items.ids) if interactions else None
+        self._seen = read_seen(interactions, self.config, self._items.ids) if interactions else seen
         user_ids = self._listed_users()
         self._users = None if user_ids is None else self._known("user", pl.Series(user_ids.numpy()), user_ids, index)
         self._ranking = Ranking(run.model, self._items, index=index)
@@ -75,6 +81,11 @@ class TrainedModel:
         num_users = None if self._users is None else len(self._users)
         precisions: dict[Side, Precision] = {side: fast.precision for side, fast in self._fast.items()}
         self.facts = model_facts(run, num_users=num_users, precision=precisions)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What was measured after training: what `tableless train --json` prints; empty if the run has no results."""
+        return dict(self.facts["results"])
 
     @property
     def num_items(self) -> int:
@@ -174,6 +185,26 @@ class TrainedModel:
         """The share of hot ids; None before the first, and where no vectors are computed."""
         asked = self.hot_ids_asked
         return self.hot_ids_hits / asked if asked else None
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the run directory that `tableless train --out` leaves, for `tableless.load` and every command.
+
+        Args:
+            directory: Where to; it is made if need be. The directory of the model itself stays as it is.
+
+        Raises:
+            FileExistsError: The directory holds another run.
+
+        Example:
+            ```python
+            import tableless
+
+            model = tableless.load("runs/mine")
+            model.save("runs/copy")
+            ```
+        """
+        if Path(directory).resolve() != self.directory.resolve():
+            copy_run(self.directory, Path(directory))
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write what is needed to load the model again, and a model card (see `hub.save_pretrained`)."""

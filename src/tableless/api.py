@@ -1,0 +1,347 @@
+"""The commands as functions: `train`, `evaluate`, `compare` and `export`, with the same results to the last digit."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from .embedding.ids import to_ids
+from .embedding.scheme import Budget
+from .embedding.schemes import SCHEMES
+from .recommender import comparison, runs
+from .recommender.answers import TrainedRun
+from .recommender.events import Listener, Progress
+from .recommender.frames import Data, as_path, data_configs, temporary_folder
+from .recommender.measurement import measure_run
+from .recommender.progress import split_in_words
+from .recommender.runs import DataConfig, ModelConfig
+from .recommender.splits import Split
+from .recommender.training import TrainConfig
+from .serving.export import ExportReport
+from .serving.export import export as export_run
+from .serving.hub import find_run
+from .serving.seen import SeenItems, read_seen
+from .serving.trained_model import TrainedModel
+
+PathName = str | os.PathLike[str]
+
+
+def train(
+    data: Data,
+    *,
+    scheme: str = "dhe",
+    budget: Budget = "1/4",
+    backbone: str = "gmf",
+    embedding_dim: int = 32,
+    options: Mapping[str, Any] | None = None,
+    config: TrainConfig | None = None,
+    test: Data | None = None,
+    split: str = "leave-one-out",
+    core: int = 0,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    data_dir: PathName | None = None,
+    cache_dir: PathName | None = None,
+    out: PathName | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    progress: Callable[[Progress], None] | None = None,
+) -> TrainedModel:
+    """Train a recommender on interactions and measure it, as `tableless train` does.
+
+    Args:
+        data: The interactions: a frame (polars, pandas), an Arrow table, arrays (a dict of columns, `(users, items)` or
+            `(users, items, times)`), or what the command takes: the path of a file or of a directory of parquet files,
+            a known dataset, `world`. Ids are integers or strings.
+        scheme: An embedding scheme, one of `tableless.SCHEMES`.
+        budget: The size of the embeddings: a share of the full table (`"1/4"`), a number of parameters, or memory
+            (`"64MB"`).
+        backbone: `"gmf"` or `"mlp"`.
+        embedding_dim: Dimensions of an embedding.
+        options: Further arguments of the scheme's `from_budget`.
+        config: How to train; `TrainConfig()` unless given.
+        test: The test actions, in any form that `data` may have. Everything in `data` is then for training.
+        split: Without `test`, which actions are the test: `"leave-one-out"` (each user's last), `"global-time"`, or
+            `"column"`: the column `split` (another: `"column:NAME"`) says train, validation or test.
+        core: First keep only users and items with at least this many actions.
+        user_col: The column of the user ids; guessed from common names.
+        item_col: The column of the item ids; guessed from common names.
+        time_col: The column of the times; guessed from common names. `""`: there are none.
+        data_dir: Where known datasets are looked for, and downloaded to.
+        cache_dir: Keep prepared files here, for the next time. Not for data in memory.
+        out: A run directory to write. Without it, the run is in a temporary directory that is deleted together with
+            the model; `model.save` keeps it.
+        resume: Go on from the last epoch in `out`.
+        device: `"auto"`, `"cpu"` or `"cuda"`.
+        progress: Is called with a `Progress` for every remark, batch and epoch.
+
+    Returns:
+        The trained model. `results` has what was measured. `recommend` leaves out what a user has in `data`. Data in
+            memory is kept in a temporary file for as long as the model lives, for `evaluate`.
+
+    Raises:
+        ValueError: An argument or the data cannot be used; the message says what to do.
+
+    Example:
+        ```python
+        import tableless
+
+        model = tableless.train("world:users=200,items=120,actions=6000", config=tableless.TrainConfig(epochs=2))
+        print(model.results["auc"], model.recommend(42, count=3))
+        ```
+    """
+    if resume and out is None:
+        raise ValueError("resume goes on with the run in `out`; say which directory that is")
+    listener = Listener(progress or (lambda event: None))
+    with ExitStack() as stack:
+        folder = temporary_folder(stack)
+        read, recorded = data_configs(
+            data,
+            folder,
+            test=test,
+            split=split,
+            core=core,
+            columns=(user_col, item_col, time_col),
+            data_dir=data_dir,
+            cache_dir=cache_dir,
+        )
+        parts = _load_split(read, cache_dir, listener)
+        directory = folder / "run" if out is None else Path(out)
+        runs.run(
+            recorded,
+            ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {})),
+            config or TrainConfig(),
+            parts,
+            out=directory,
+            resume=resume,
+            device=device,
+            on_note=listener.on_note,
+            on_batch=listener.on_batch,
+            on_epoch=listener.on_epoch,
+        )
+        if not (directory / "results.json").exists():
+            raise RuntimeError("training was stopped before its first epoch ended: there is no model")
+        run = TrainedRun(directory)
+        model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
+        model.trained_on = read
+        weakref.finalize(model, stack.pop_all().close)
+    return model
+
+
+def evaluate(
+    model: TrainedModel | PathName,
+    test: Data | None = None,
+    *,
+    data: Data | None = None,
+    negatives: PathName | None = None,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    data_dir: PathName | None = None,
+) -> dict[str, Any]:
+    """Measure a trained model again, as `tableless evaluate` does.
+
+    Args:
+        model: A model, a run directory, or the id of a model on the Hugging Face hub.
+        test: The test actions, in any form that `tableless.train` takes. All actions of `data` are then left out of the
+            ranking. Without it, the test actions are those that training held out.
+        data: The interactions that the model was trained on, or others, which are then split in the same way. A model
+            that `tableless.train` has returned knows its own. One that was loaded knows them only if they were a known
+            dataset or a world: no file is opened that only a run directory names.
+        negatives: NCF's `test.negative` file: for each test action, the items to rank it among.
+        user_col: The column of the user ids; as in training unless given.
+        item_col: The column of the item ids; as in training unless given.
+        time_col: The column of the times; as in training unless given.
+        data_dir: Where known datasets are looked for.
+
+    Returns:
+        What `tableless evaluate --json` prints.
+
+    Raises:
+        ValueError: It is not known which data to measure on, or the model has no rows for its users and items.
+
+    Example:
+        ```python
+        import tableless
+
+        ratings = {"user": [number // 9 for number in range(900)], "item": [number**2 % 89 for number in range(900)]}
+        model = tableless.train(ratings, scheme="bloom", config=tableless.TrainConfig(epochs=2))
+        later = {"user": [3, 4, 5], "item": [17, 3, 60]}
+        print(tableless.evaluate(model)["auc"], tableless.evaluate(model, later)["ndcg@10"])
+        ```
+    """
+    known = model.trained_on if isinstance(model, TrainedModel) and data is None else None
+    known_data, known_test, known_dir = (known.data, known.test, known.data_dir) if known else (None, None, None)
+    data_dir = known_dir if data_dir is None else data_dir
+    with ExitStack() as stack:
+        folder = temporary_folder(stack)
+        return measure_run(
+            model.run if isinstance(model, TrainedModel) else TrainedRun(find_run(model)),
+            data=known_data if data is None else as_path(data, folder, name="data"),
+            test=known_test if test is None else as_path(test, folder, name="test"),
+            data_dir=None if data_dir is None else Path(data_dir),
+            user_col=user_col,
+            item_col=item_col,
+            time_col=time_col,
+            negatives=None if negatives is None else Path(negatives),
+        )
+
+
+def compare(
+    data: Data,
+    *,
+    schemes: Sequence[str] | None = None,
+    budgets: Sequence[Budget] = ("1/2", "1/4", "1/8"),
+    backbones: Sequence[str] = ("gmf",),
+    seeds: int = 3,
+    embedding_dim: int = 32,
+    config: TrainConfig | None = None,
+    test: Data | None = None,
+    split: str = "leave-one-out",
+    core: int = 0,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    data_dir: PathName | None = None,
+    cache_dir: PathName | None = None,
+    out: PathName | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train every scheme at every budget, as `tableless compare` does.
+
+    Args:
+        data: The interactions, in any form that `tableless.train` takes.
+        schemes: Names of `tableless.SCHEMES`; all of them unless given.
+        budgets: Sizes, each in any form that `tableless.train` takes. The full table has one size of its own.
+        backbones: `"gmf"`, `"mlp"` or both.
+        seeds: How many seeds each is trained from: that of `config`, and those after it.
+        embedding_dim: Dimensions of an embedding.
+        config: How to train; `TrainConfig()` unless given.
+        test: The test actions. Everything in `data` is then for training.
+        split: Without `test`, which actions are the test: as in `tableless.train`.
+        core: First keep only users and items with at least this many actions.
+        user_col: The column of the user ids; guessed from common names.
+        item_col: The column of the item ids; guessed from common names.
+        time_col: The column of the times; guessed from common names. `""`: there are none.
+        data_dir: Where known datasets are looked for, and downloaded to.
+        cache_dir: Keep prepared files here, for the next time. Not for data in memory.
+        out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`). Runs that are in it
+            already are not repeated. Without it nothing is kept.
+        progress: Is called with a `Progress` when a run begins.
+
+    Returns:
+        A dict for each combination, with means over seeds; best first within a backbone and a size. A scheme that has
+            no model so small has `auc` None, and the reason as `error`.
+
+    Raises:
+        ValueError: An argument or the data cannot be used; the message says what to do.
+
+    Example:
+        ```python
+        import tableless
+
+        rows = tableless.compare(
+            "world:users=200,items=120,actions=6000",
+            schemes=["full", "low-rank"],
+            budgets=["1/4"],
+            seeds=1,
+            config=tableless.TrainConfig(epochs=2),
+        )
+        print([(row["scheme"], row["embedding_parameters"], row["auc"]) for row in rows])
+        ```
+    """
+    plan = comparison.Plan(
+        schemes=list(SCHEMES) if schemes is None else _several("schemes", schemes),
+        budgets=_several("budgets", budgets),
+        backbones=_several("backbones", backbones),
+        seeds=seeds,
+    )
+    listener = Listener(progress or (lambda event: None))
+    with ExitStack() as stack:
+        folder = temporary_folder(stack)
+        read, recorded = data_configs(
+            data,
+            folder,
+            test=test,
+            split=split,
+            core=core,
+            columns=(user_col, item_col, time_col),
+            data_dir=data_dir,
+            cache_dir=cache_dir,
+        )
+        lines = comparison.compare(
+            plan,
+            recorded,
+            config or TrainConfig(),
+            _load_split(read, cache_dir, listener),
+            out=(folder if out is None else Path(out)) / "results.jsonl",
+            embedding_dim=embedding_dim,
+            on_run=listener.on_run,
+        )
+    rows = comparison.summarise(lines)
+    if out is not None:
+        comparison.save_picture(rows, Path(out) / "auc-by-size.png")
+    return rows
+
+
+def export(
+    model: TrainedModel | PathName,
+    out: PathName,
+    *,
+    format: Literal["onnx", "torch"] = "onnx",
+    precision: Literal["fp32", "int8"] = "fp32",
+) -> ExportReport:
+    """Write embeddings and recommender as files that answer without this library, as `tableless export` does.
+
+    Args:
+        model: A model, a run directory, or the id of a model on the Hugging Face hub.
+        out: A directory for the files and `export.json`, which says what goes in and what comes out.
+        format: `"onnx"`, or `"torch"`: a program of `torch.export`.
+        precision: `"fp32"`, or `"int8"`: smaller files, with small errors.
+
+    Returns:
+        What was written, and how far each file agrees with the model.
+
+    Raises:
+        FileExistsError: `out` holds another export.
+        ValueError: A file does not agree with the model; none is kept then.
+
+    Example:
+        ```python
+        import tableless
+
+        report = tableless.export("runs/mine", "exported/mine", format="torch")
+        print([file.file for file in report.files])
+        ```
+    """
+    run = model.directory if isinstance(model, TrainedModel) else find_run(model)
+    return export_run(run, out, format=format, precision=precision)
+
+
+def _load_split(read: DataConfig, cache_dir: PathName | None, listener: Listener) -> Split:
+    directory = None if cache_dir is None else Path(cache_dir)
+    parts = runs.load_split(read, cache_dir=directory, report=listener.on_note)
+    listener.on_note(split_in_words(parts))
+    return parts
+
+
+def _seen_in_data(run: TrainedRun, read: DataConfig, parts: Split) -> SeenItems:
+    """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
+    item_ids = to_ids(run.listed("item")["id"])
+    if read.split == "global-time":  # of the late actions of a user only the first are in the split: read it again
+        return read_seen(read.data, run.config, item_ids)
+    held_out = [(parts.validation_users, parts.validation_items)]
+    if read.test is None:
+        held_out.append((parts.test_users, parts.test_items))
+    return SeenItems(parts.train, item_ids, held_out=held_out)
+
+
+def _several(name: str, values: Sequence[str | int]) -> list[str]:
+    if isinstance(values, (str, int)):
+        raise ValueError(f"{name} is {values!r}; give a list, such as [{values!r}]")
+    return [str(value) for value in values]
