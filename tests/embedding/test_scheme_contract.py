@@ -122,7 +122,7 @@ def test_a_budget_is_kept_and_nearly_used(name, budget):
     assert scheme.num_parameters == counted <= allowed
     unused = allowed - counted
     assert unused < VOCAB + DIM, "one more rank of a low-rank table is the largest step that there is"
-    if unused and scheme.learns_from_table:  # the step is a unit of width in every layer
+    if unused and scheme.is_computed:  # the step is a unit of width in every layer
         assert unused < allowed / 10
     elif unused:  # a row or a rank; steps of one scheme are about equal
         step = counted - make(name, counted - 1).num_parameters

@@ -55,9 +55,8 @@ def test_the_table_learned_from_is_trained_once():
     settings = in_the_world(training_runs.settings(training_runs.MOVIELENS, "dhe", "1/4", 0, recipe="fast"))
     first, second = training_runs.perform(settings), training_runs.perform(settings)
     assert first["auc"] == second["auc"]
-    assert first["teacher_seconds"] == second["teacher_seconds"]  # that of the one training
     (table,) = [stage for stage in first["stages"] if stage["stage"] == "table (GMF)"]
-    assert table in second["stages"]
+    assert table in second["stages"]  # with the seconds of the one training
     assert first["capped"], "after one epoch the table might still have risen"
     assert (table["epochs"], table["capped"], table["settings"]["weight_decay"]) == (1, True, teachers.TEACHER_DECAY)
 

@@ -41,7 +41,8 @@ FULL = """
     (run / "config.json").write_text(json.dumps({**config, "data": {"data": "somewhere"}}))
     closed = GMF(**{side: SCHEMES["full"](4, vocab_size=500) for side in ("users", "items")})
     pl.DataFrame({"id": wide.numpy()}).write_parquet(folder / "ids.parquet")
-    row = {"backbone": "gmf", "scheme": "full", "budget": "1/1", "auc": 0.9, "auc_sd": None, "popularity_auc": 0.5}
+    measured = {"auc": 0.9, "ndcg@10": 0.1}
+    row = {"backbone": "gmf", "scheme": "full", **measured, "popularity": measured, "embedding_parameters": 1}
     jobs = {
         "weights": lambda: save_tensors({"x": wide}, folder / "weights"),
         "scheme": lambda: save_scheme(SCHEMES["full"](4, vocab_size=500), folder / "scheme"),
