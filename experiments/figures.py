@@ -118,7 +118,10 @@ def _cells(finished: Finished, points: Sequence[list[Settings]]) -> list[str]:
 
 def _both(finished: Finished, runs: list[Settings]) -> str:
     figures = [_figure(finished, runs, metric) for metric in ("auc", "ndcg@10")]
-    return NOT_RUN if figures[0] == NOT_RUN else ", ".join(figures)
+    if figures[0] == NOT_RUN:
+        return NOT_RUN
+    done = len(finished.values(runs))
+    return ", ".join(figures) + (f" ({done} of {len(runs)} seeds)" if done < len(runs) else "")
 
 
 def _figure(finished: Finished, runs: list[Settings], metric: str) -> str:
