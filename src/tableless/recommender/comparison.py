@@ -205,7 +205,8 @@ def save_picture(rows: Sequence[Result], path: Path) -> None:
             panel.axhline(own[0]["popularity"][name], color="grey", linestyle=":", label="popularity")
             if "best_possible" in own[0]:
                 panel.axhline(own[0]["best_possible"][name], color="green", linestyle="-.", label="best possible")
-            panel.set(ylabel=f"test {METRICS[name].label}", xscale="log", xlim=_room_for(own))
+            panel.set(ylabel=f"test {METRICS[name].label}", xscale="log")
+            _mark_sizes(panel, own)
             panel.spines[["top", "right"]].set_visible(False)
         panels[0, column].set_title(backbone.upper())
         panels[1, column].set_xlabel("embedding parameters")
@@ -215,10 +216,16 @@ def save_picture(rows: Sequence[Result], path: Path) -> None:
         figure.savefig(part, dpi=130, format="png")
 
 
-def _room_for(rows: Sequence[Result]) -> tuple[float, float]:
-    """The ends of an axis of sizes; a single size stands in the middle."""
-    sizes = [row["embedding_parameters"] for row in rows if row["scheme"] != "full"] or [1]
-    return min(sizes) / 1.5, max(sizes) * 1.5
+def _mark_sizes(panel: Any, rows: Sequence[Result]) -> None:
+    """A mark for each budget, at the most that a scheme makes of it; a single size stands in the middle."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        if row["scheme"] != "full":
+            sizes[row["budget"]] = max(sizes.get(row["budget"], 0), row["embedding_parameters"])
+    if sizes:
+        panel.set_xlim(min(sizes.values()) / 1.5, max(sizes.values()) * 1.5)
+        panel.set_xticks(list(sizes.values()), [f"{budget}\n{size:,}" for budget, size in sizes.items()])
+        panel.minorticks_off()
 
 
 def _draw_scheme(panel: Any, number: int, rows: Sequence[Result], name: str) -> None:
