@@ -93,8 +93,8 @@ class _AllFeatures(EmbeddingScheme):
 
     @classmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
-        """It is made from a joint embedding, which has the budget."""
-        raise NotImplementedError
+        """Refused: it is made from a joint embedding, and that has the budget."""
+        raise TypeError("a view of a joint network has no size of its own; size the JointEmbedding")
 
 
 class ClickModel(nn.Module):
