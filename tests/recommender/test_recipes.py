@@ -127,6 +127,15 @@ def test_a_full_table_by_the_fast_recipe_is_the_table_that_others_learn_from(bac
     )  # fmt: skip
 
 
+def test_a_full_table_leaves_a_run_directory_although_its_teacher_is_at_hand(tmp_path):
+    split, training = load_split(DATA), replace(TRAINING, epochs=2)
+    config = ModelConfig(scheme="full")
+    teacher = train_teacher(build_model(config, split, seed=0), split, training)
+    model, _ = run(DATA, config, training, split, teacher=teacher, out=tmp_path / "run")
+    assert (tmp_path / "run" / "results.json").exists()
+    assert all(torch.equal(value, teacher.model.state_dict()[name]) for name, value in model.state_dict().items())
+
+
 def test_a_full_mlp_that_was_cut_off_goes_on_without_training_its_teacher_again(tmp_path):
     split, training = load_split(DATA), replace(TRAINING, epochs=2)
     config = ModelConfig(scheme="full", backbone="mlp")

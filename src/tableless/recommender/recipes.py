@@ -55,11 +55,6 @@ class Training:
         """Did any stage end at its limit of epochs, and not by itself?"""
         return any(stage.get("capped", False) for stage in self.stages)
 
-    @property
-    def seconds(self) -> float:
-        """Of all stages together."""
-        return sum(float(stage["seconds"]) for stage in self.stages)
-
 
 def train_by_recipe(
     model: Recommender,
@@ -94,7 +89,7 @@ def train_teacher(
     processes: Processes = Processes(),  # noqa: B008 - frozen
     watchers: Watchers = Watchers(),
 ) -> Teacher:
-    """The table that a model learns from. It depends on the model's kind, dimensions, seed and features alone."""
+    """The table that a model learns from: the same for all models of one kind, dimension, seed and features."""
     found = _train_tables(untrained_teachers(model, split), split, config, processes=processes, watchers=watchers)
     assert found is not None
     return found
@@ -112,9 +107,11 @@ def _train_fast(
 ) -> Training:
     """By way of a table. What comes before the last stage is kept in the journal, so that it is not done again."""
     several: dict[str, Any] = {"processes": processes, "watchers": watchers}
-    if is_table(model) and teacher is not None:  # it was trained for others, and is the same
-        model.load_state_dict(teacher.model.state_dict())
-        return Training([], teacher.stages)
+    if is_table(model) and teacher is not None:
+        if journal is None:  # it was trained for others, and is the same
+            model.load_state_dict(teacher.model.state_dict())
+            return Training([], teacher.stages)
+        teacher = None  # a run directory has the epochs of its own training
     tables = untrained_teachers(model, split)
     if is_table(model):
         tables = tables[:-1]  # the model itself is the last
