@@ -25,8 +25,8 @@ from benchmarks.measuring import (
     time_alternately,
 )
 from tableless import DeepHashEmbedding
+from tableless.embedding.inference.int8 import is_supported
 from tableless.serving import FastEmbedding
-from tableless.serving.int8_network import is_supported
 from tableless.serving.timing import bare_products, zipf_ids
 
 FP32_TARGET, INT8_TARGET, HIT_TARGET, ZIPF_TARGET, THREADS_TARGET = 1.15, 0.45, 5.0, 1.1, 1.8

@@ -15,9 +15,9 @@ from pathlib import Path
 import polars as pl
 
 from tableless import DeepHashEmbedding
-from tableless.embedding.storage import write_model
-from tableless.recommender.checkpoint import describe_recommender
+from tableless.files.scheme_directory import write_model
 from tableless.recommender.models import GMF
+from tableless.recommender.run_directory import describe_recommender
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 
 from benchmarks.measuring import Row, Spread, at_most, figure, not_measured, on_threads, show, time_alternately
 from tableless import DeepHashEmbedding
-from tableless.embedding.memory import keeping_freed_memory
-from tableless.recommender.datasets import DATASETS
+from tableless.data.loading import DataConfig, load_split
+from tableless.data.sources import DATASETS
+from tableless.data.splits import Split
+from tableless.kernels.resources import keeping_freed_memory
 from tableless.recommender.evaluation import evaluate
 from tableless.recommender.models import Recommender
 from tableless.recommender.recipes import fine_tuning
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split
+from tableless.recommender.runs import ModelConfig, build_model
 from tableless.recommender.scoring import model_scores
-from tableless.recommender.splits import Split
 from tableless.recommender.training import TrainConfig, train
 from tableless.serving.timing import bare_products
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tableless import DeepHashEmbedding, distil, load_scheme, save_scheme
-from tableless.recommender.world import World
+from tableless.data.world import World
 
 DIM = 32
 

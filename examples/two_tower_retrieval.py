@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tableless import DeepHashEmbedding, EmbeddingBag
-from tableless.recommender.splits import Split, split_leave_one_out
-from tableless.recommender.world import World
+from tableless.data.splits import Split, split_leave_one_out
+from tableless.data.world import World
 
 DIM, PAST, PADDING, COUNT = 32, 20, -1, 10
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from tableless.recommender.lines import Line
-from tableless.recommender.runs import DataConfig
+from tableless.data.loading import DataConfig
+from tableless.files.whole import Line
 
 from .finished import SHOWN, Finished
 from .running import Experiment, Settings, main

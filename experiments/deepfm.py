@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from .finished import Finished
 from .running import Experiment, Settings, main

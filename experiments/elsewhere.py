@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tableless.recommender.lines import Line
-from tableless.recommender.runs import DataConfig
+from tableless.data.loading import DataConfig
+from tableless.files.whole import Line
 from tableless.recommender.training import TrainConfig
 
 from .finished import NOT_RUN, SHOWN, Finished

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tableless.data.loading import DataConfig
 from tableless.embedding.decoders import EmbeddingNetwork
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 from tableless.recommender.models import Recommender
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model
+from tableless.recommender.runs import ModelConfig, build_model
 
 from .finished import SHOWN, Finished
 from .running import Experiment, Settings, main

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tableless.recommender.datasets import find_data, load_interactions
-from tableless.recommender.world import World
+from tableless.data.loading import load_interactions
+from tableless.data.sources import find_data
+from tableless.data.world import World
 
 Numbers = NDArray[np.int64]
 CONTEXT = ["device_group", "os", "region", "referrer_type"]

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 from tableless.recommender.recipes import FINE_TUNING_EPOCHS
 from tableless.recommender.teachers import TEACHER_DECAY
 from tableless.recommender.training import TrainConfig

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Sequence
 
 from tableless import SCHEMES
-from tableless.recommender.lines import Line
-from tableless.recommender.runs import DataConfig
+from tableless.data.loading import DataConfig
+from tableless.files.whole import Line
 from tableless.recommender.training import TrainConfig
 
 from .claims import Claim

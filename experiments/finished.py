@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from .running import Settings, key
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tableless.data.interactions import DataError, Interactions
+from tableless.data.sources import find_data
+from tableless.data.world import World
 from tableless.embedding.side_features import SideFeatures
-from tableless.recommender.datasets import find_data
-from tableless.recommender.interactions import DataError, Interactions
-from tableless.recommender.world import World
 
 
 def genres_of(data: str, interactions: Interactions) -> SideFeatures:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from tableless.data.loading import DataConfig
+from tableless.data.splits import Split
 from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.tables import HybridHashing
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 from tableless.recommender.models import GMF, Recommender
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model
-from tableless.recommender.splits import Split
+from tableless.recommender.runs import ModelConfig, build_model
 
 from .finished import SHOWN, Finished
 from .genres import genres_of

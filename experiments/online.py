@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tableless.data.loading import load_interactions
 from tableless.embedding.scheme import EmbeddingScheme
 from tableless.embedding.tables import HybridHashing
-from tableless.recommender.datasets import load_interactions
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 from tableless.recommender.models import GMF, Recommender
 from tableless.recommender.runs import ModelConfig, size_scheme
 from tableless.recommender.streaming import RESERVOIR, Reservoir, StreamReport, train_on_stream

@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tableless.recommender.lines import Line, read_lines
+from tableless.files.whole import Line, read_lines
 
 from . import running
 from .finished import NOT_RUN, Finished

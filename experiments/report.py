@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from . import (
     choices,

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tableless.recommender.lines import Line, append_line, read_lines
+from tableless.files.whole import Line, append_line, read_lines
 
 from .circumstances import circumstances
 

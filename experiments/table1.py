@@ -10,7 +10,7 @@ import torch
 from tableless import SCHEMES
 from tableless.embedding.deep_hash import PAPER_NETWORK
 from tableless.embedding.scheme import EmbeddingScheme
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from .finished import NOT_RUN, Finished
 from .running import Experiment, Settings, main

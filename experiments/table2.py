@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tableless.embedding.diagnostics import measure_encodings
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from .finished import NOT_RUN, Finished
 from .running import Experiment, Settings, main

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tableless.recommender.lines import Line
-from tableless.recommender.runs import DataConfig
-from tableless.recommender.splits import Split
+from tableless.data.loading import DataConfig
+from tableless.data.splits import Split
+from tableless.files.whole import Line
 
 from .claims import Claim
 from .finished import Finished

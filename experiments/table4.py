@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from .claims import Claim
 from .finished import SHOWN, Finished

@@ -10,14 +10,15 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tableless import SCHEMES
+from tableless.data.loading import DataConfig
+from tableless.data.splits import Split
 from tableless.embedding.decoders import EmbeddingNetwork
 from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.scheme import Budget, EmbeddingScheme, fit_to_budget, resolve_budget
 from tableless.embedding.side_features import SideFeatures
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 from tableless.recommender.models import MLP
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model
-from tableless.recommender.splits import Split
+from tableless.recommender.runs import ModelConfig, build_model
 
 from .claims import Claim
 from .finished import SHOWN, Finished

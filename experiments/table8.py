@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 from tableless.serving.timing import measure_lookups
 
 from .finished import NOT_RUN

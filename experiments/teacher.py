@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tableless.recommender.lines import Line
+from tableless.files.whole import Line
 
 from .finished import NOT_RUN, SHOWN, Finished
 from .running import Experiment, Settings, main

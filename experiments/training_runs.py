@@ -14,14 +14,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from tableless.data.loading import DataConfig, load_split
+from tableless.data.splits import Split
 from tableless.embedding.deep_hash import PAPER_NETWORK
-from tableless.embedding.tensor_files import load_tensors, save_tensors
-from tableless.embedding.whole_files import write_text
-from tableless.recommender.checkpoint import describe_recommender
+from tableless.files.tensors import load_tensors, save_tensors
+from tableless.files.whole import write_text
 from tableless.recommender.models import Recommender
 from tableless.recommender.recipes import train_teacher
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
-from tableless.recommender.splits import Split
+from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.runs import ModelConfig, build_model, run
 from tableless.recommender.teachers import Teacher, teacher_training, untrained_teachers
 from tableless.recommender.training import TrainConfig
 

@@ -3,8 +3,8 @@ import os
 import pytest
 import torch
 
+from .data.real_data import REAL_DATA
 from .floors import Floors
-from .recommender.real_data import REAL_DATA
 
 
 def pytest_configure(config):

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import TrainConfig, cli
+from tableless.data.loading import DataConfig
 from tableless.recommender.comparison import Plan
-from tableless.recommender.runs import DataConfig, ModelConfig
+from tableless.recommender.runs import ModelConfig
 
 CONFIG = TrainConfig(epochs=2, batch_size=256, seed=3)
 SETTINGS = ["--epochs", "2", "--batch-size", "256", "--seed", "3"]

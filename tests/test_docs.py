@@ -12,7 +12,8 @@ import typer
 
 import tableless
 from tableless import SCHEMES, DeepHashEmbedding, HashFamily, cli, to_ids
-from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
+from tableless.data.loading import DataConfig, load_split
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
 from tests.documents import PAGES, ROOT, command_lines, example_of, links, name_of, python_examples
 from tests.embedding import test_scheme_contract as contract

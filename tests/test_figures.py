@@ -5,7 +5,7 @@ import re
 import pytest
 from experiments import deepfm, figure2, figures, running
 
-from tableless.recommender.lines import append_line
+from tableless.files.whole import append_line
 from tests.documents import ROOT, name_of
 
 # .8904 or .93; 0.8784; 89.04. Not 3.11.7, 0.01 (a rate), 127.0.0.1 or 1,024.

@@ -1,4 +1,4 @@
-"""Data flows one way: embedding → recommender → serving → api, cli. Code uses what lies to its left alone."""
+"""Data flows one way: kernels → embedding → files → data → recommender → serving → api, cli, each using its left."""
 
 import ast
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import tableless
 
 ROOT = Path(tableless.__file__).parent
-ORDER = ["embedding", "recommender", "serving", "api", "cli"]
+ORDER = ["kernels", "embedding", "files", "data", "recommender", "serving", "api", "cli"]
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -53,7 +53,7 @@ def test_the_functions_and_the_commands_do_not_know_each_other():
 
 def test_the_core_needs_none_of_the_extras():
     extras = "polars pyarrow typer rich matplotlib onnx onnxruntime fastapi faiss ray numba"
-    later = "tableless.api tableless.recommender tableless.serving tableless.cli"
+    later = "tableless.api tableless.data tableless.recommender tableless.serving tableless.cli"
     code = (
         f"import sys, tableless; print([name for name in {[*extras.split(), *later.split()]} if name in sys.modules])"
     )

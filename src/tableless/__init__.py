@@ -31,18 +31,17 @@ from .embedding import (
     SideFeatures,
     distil,
     embedding_for,
-    load_scheme,
     replace_embeddings,
-    save_scheme,
     to_ids,
 )
+from .files.scheme_directory import load_scheme, save_scheme
 
 if TYPE_CHECKING:
     from .api import compare, evaluate, export, train
-    from .recommender.events import Progress
     from .recommender.models import GMF, MLP
+    from .recommender.progress import Progress
     from .recommender.training import TrainConfig
-    from .serving.trained_model import TrainedModel
+    from .serving.model import TrainedModel
 
 __version__ = "0.1.0"
 
@@ -81,9 +80,9 @@ __all__ = [
 _LATER = {
     "GMF": ".recommender.models",
     "MLP": ".recommender.models",
-    "Progress": ".recommender.events",
+    "Progress": ".recommender.progress",
     "TrainConfig": ".recommender.training",
-    "TrainedModel": ".serving.trained_model",
+    "TrainedModel": ".serving.model",
     "compare": ".api",
     "evaluate": ".api",
     "export": ".api",
@@ -136,7 +135,7 @@ def load(
         print(model.recommend(42, count=3))
         ```
     """
-    from .serving.trained_model import TrainedModel
+    from .serving.model import TrainedModel
 
     return TrainedModel.from_pretrained(
         run, precision=precision, hot_ids=hot_ids, index=index, metadata=metadata, interactions=interactions

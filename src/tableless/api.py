@@ -9,23 +9,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from .data.in_memory import Data, as_path, data_configs, temporary_folder
+from .data.loading import DataConfig, load_split
+from .data.splits import Split
 from .embedding.ids import to_ids
 from .embedding.scheme import Budget
 from .embedding.schemes import SCHEMES
 from .recommender import comparison, runs
-from .recommender.answers import TrainedRun
-from .recommender.events import Listener, Progress
-from .recommender.frames import Data, as_path, data_configs, temporary_folder
 from .recommender.measurement import measure_run
-from .recommender.progress import split_in_words
-from .recommender.runs import DataConfig, ModelConfig
-from .recommender.splits import Split
+from .recommender.progress import Listener, Progress, split_in_words
+from .recommender.run_directory import TrainedRun
+from .recommender.runs import ModelConfig
 from .recommender.training import TrainConfig
-from .serving.export import ExportReport
-from .serving.export import export as export_run
+from .serving.export.exporting import ExportReport
+from .serving.export.exporting import export as export_run
 from .serving.hub import find_run
-from .serving.seen import SeenItems, read_seen
-from .serving.trained_model import TrainedModel
+from .serving.items import SeenItems, read_seen
+from .serving.model import TrainedModel
 
 PathName = str | os.PathLike[str]
 
@@ -325,7 +325,7 @@ def export(
 
 def _load_split(read: DataConfig, cache_dir: PathName | None, listener: Listener) -> Split:
     directory = None if cache_dir is None else Path(cache_dir)
-    parts = runs.load_split(read, cache_dir=directory, report=listener.on_note)
+    parts = load_split(read, cache_dir=directory, report=listener.on_note)
     listener.on_note(split_in_words(parts))
     return parts
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tableless.embedding.activations import mish
+from tableless.embedding.layers import mish
 
 WIDE = torch.cat([torch.linspace(-120, 120, 5001), torch.linspace(-3, 3, 5001), torch.tensor([0.0, -0.0, 1e-30])])
 
@@ -42,7 +42,7 @@ def test_rows_need_not_be_contiguous():
 
 
 def test_no_slope_is_computed_where_no_gradient_is_wanted(monkeypatch):
-    monkeypatch.delattr("tableless.embedding.kernels.mish_and_slope")
+    monkeypatch.delattr("tableless.kernels.activations.mish_and_slope")
     assert not mish(torch.randn(5)).requires_grad
     with torch.no_grad():
         assert not mish(torch.randn(5, requires_grad=True) + 1).requires_grad

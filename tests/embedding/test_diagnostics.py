@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
+from tableless.cli.encoding_report import render_table, save_picture
 from tableless.embedding import HashFamily, diagnostics, to_ids
 from tableless.embedding.diagnostics import (
     DenseEncoding,
@@ -19,8 +20,6 @@ from tableless.embedding.diagnostics import (
     sample_pairs,
     spread,
 )
-from tableless.embedding.diagnostics_picture import save_picture
-from tableless.embedding.diagnostics_table import render_table
 from tableless.embedding.encoders import DenseHashEncoder
 from tableless.embedding.hashing import torch_buckets
 

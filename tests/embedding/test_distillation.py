@@ -4,8 +4,7 @@ from torch import nn
 
 from tableless import SCHEMES, DeepHashEmbedding, distil
 from tableless.embedding import distillation
-from tableless.embedding.distillation import _default_batch, _rate_for, settle_statistics
-from tableless.embedding.muon import Muon, _orthogonalise
+from tableless.embedding.distillation import Muon, _default_batch, _orthogonalise, _rate_for, settle_statistics
 
 
 def structured_table(rows=600, dim=8, seed=0):

@@ -13,7 +13,7 @@ from tableless.embedding.tables import (
     LowRankEmbedding,
 )
 from tableless.embedding.tables.frequent_rows import FrequentRows
-from tableless.embedding.tables.least_squares import SharedRows
+from tableless.embedding.tables.shared_rows import SharedRows
 
 ROWS, DIM = 1000, 16
 CLOSED = torch.arange(ROWS)

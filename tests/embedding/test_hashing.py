@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableless import HashFamily
-from tableless.embedding import hashing
 from tableless.embedding.hashing import kernel_buckets, torch_buckets
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -100,14 +99,6 @@ def test_the_hash_family_itself_compiles_without_a_graph_break_and_exports_plain
     exported = torch.export.export(family, (ids,))
     assert "tableless" not in str(exported.graph), "an exported program must not need this library"
     assert torch.equal(exported.module()(ids), family.buckets(ids))
-
-
-def test_without_numba_the_plain_path_is_taken(monkeypatch):
-    family, ids = HashFamily(32), torch.tensor(EXTREMES)
-    expected = family.buckets(ids)
-    monkeypatch.setattr(hashing, "NUMBA_IS_INSTALLED", False)
-    monkeypatch.setattr(hashing, "kernel_buckets", None)
-    assert torch.equal(family.buckets(ids), expected)
 
 
 def test_primes_are_distinct_and_far_above_the_number_of_buckets():

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from tableless import DeepHashEmbedding
 from tableless.embedding import decoders
-from tableless.embedding.norm_and_mish import norm_and_mish
+from tableless.embedding.layers import norm_and_mish
 
 
 def example(rows=50, width=37, seed=0):

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from tableless import SCHEMES, embedding_for
-from tableless.embedding.lookup import _binary_search, find
+from tableless.embedding.ids import _binary_search, find
 from tableless.embedding.scheme import is_share, resolve_budget
 from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
-from tableless.embedding.tables.summed_rows import sum_of_rows
+from tableless.embedding.tables.shared_rows import sum_of_rows
 
 
 def test_the_hashing_trick_gives_colliding_ids_one_vector_and_bloom_hardly_ever():

@@ -18,8 +18,8 @@ from experiments import (
     training_runs,
 )
 
+from tableless.data.loading import DataConfig
 from tableless.recommender import teachers
-from tableless.recommender.runs import DataConfig
 from tests.experiments.fakes import WORLD, in_the_world
 
 

@@ -12,7 +12,7 @@ from experiments.__main__ import EXPERIMENTS
 from experiments.finished import NOT_RUN
 from experiments.running import Experiment, first_seeds_first, key, run_all
 
-from tableless.recommender.lines import append_line
+from tableless.files.whole import append_line
 from tests.experiments.fakes import double
 
 

@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 import torch
 
-from tableless.embedding.storage import read_json
-from tableless.embedding.tensor_files import load_tensors
-from tableless.recommender.answers import TrainedRun
-from tableless.recommender.checkpoint import load_run
+from tableless.data.loading import DataConfig, load_split
+from tableless.files.scheme_directory import read_json
+from tableless.files.tensors import load_tensors
+from tableless.files.whole import read_lines
 from tableless.recommender.comparison import Plan, compare, save_picture, summarise
-from tableless.recommender.lines import read_lines
-from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
+from tableless.recommender.run_directory import TrainedRun, load_run
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
-from tableless.serving.bulk import embed_file, embed_files
-from tableless.serving.export import export
+from tableless.serving.bulk.embed_files import embed_file, embed_files
+from tableless.serving.export.exporting import export
 from tests.serving.small_runs import ROWS, make_run
 
 DATA = DataConfig(data="world:users=60,items=40,actions=1200,clusters=3")

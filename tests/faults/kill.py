@@ -22,9 +22,10 @@ import torch._dynamo
 import torch.utils.tensorboard
 from matplotlib.figure import Figure  # noqa: F401 - a job would import it first thing, and so these kernels
 
-import tableless.embedding.kernels
-import tableless.recommender.kernels
-import tableless.serving.kernels  # noqa: F401
+import tableless.kernels.activations
+import tableless.kernels.hashing
+import tableless.kernels.id_index
+import tableless.kernels.pairs  # noqa: F401
 from tableless.embedding import distillation
 from tests.faults.jobs import JOBS, Job, prepare
 

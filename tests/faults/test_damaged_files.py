@@ -10,13 +10,14 @@ import torch
 
 import tableless
 from tableless import load_scheme, save_scheme
-from tableless.embedding.tensor_files import load_tensors, save_tensors
-from tableless.recommender.checkpoint import RunDirectory, load_run
+from tableless.data.loading import DataConfig
+from tableless.files.tensors import load_tensors, save_tensors
+from tableless.files.whole import append_line, read_lines
 from tableless.recommender.comparison import Plan, compare
-from tableless.recommender.lines import append_line, read_lines
-from tableless.recommender.runs import DataConfig, ModelConfig, run
+from tableless.recommender.run_directory import RunDirectory, load_run
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
-from tests.recommender.tiny import small_split
+from tests.data.tiny import small_split
 from tests.serving.http.tiny_run import write_run
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")

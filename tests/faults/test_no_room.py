@@ -7,11 +7,12 @@ import textwrap
 
 import pytest
 
-from tableless.recommender.checkpoint import RunDirectory
-from tableless.recommender.runs import DataConfig, ModelConfig, run
-from tableless.recommender.stream_runs import run_stream
+from tableless.data.loading import DataConfig
+from tableless.recommender.run_directory import RunDirectory
+from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig
-from tests.recommender.tiny import small_split
+from tests.data.tiny import small_split
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 
@@ -23,16 +24,16 @@ FULL = """
     import polars as pl
     import torch
     from tableless import load_scheme, save_scheme
-    from tableless.embedding.tensor_files import save_tensors
-    from tableless.embedding.whole_files import write_text
+    from tableless.files.tensors import save_tensors
+    from tableless.files.whole import write_text
     from tableless.recommender.comparison import save_picture
-    from tableless.recommender.lines import append_line, read_lines
+    from tableless.files.whole import append_line, read_lines
     from tableless.recommender.runs import _save_lists
     from tableless.embedding.schemes import SCHEMES
     from tableless.recommender.models import GMF
     from tableless.serving.bulk import embed_file
     from tableless.serving.export import export
-    from tests.recommender.tiny import small_split
+    from tests.data.tiny import small_split
     from tests.serving.http.tiny_run import load, write_run
 
     folder = Path(sys.argv[1])

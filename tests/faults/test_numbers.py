@@ -5,15 +5,16 @@ import pytest
 import torch
 
 from tableless import SCHEMES, DeepHashEmbedding, EmbeddingBag, SideFeatures, distil, to_ids
+from tableless.data.loading import DataConfig
+from tableless.data.splits import split_leave_one_out
 from tableless.embedding import distillation
 from tableless.recommender.evaluation import evaluate
-from tableless.recommender.runs import DataConfig, ModelConfig, run
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.scoring import popularity_scores
-from tableless.recommender.splits import split_leave_one_out
 from tableless.recommender.streaming import train_on_stream
 from tableless.recommender.training import TrainConfig
+from tests.data.tiny import interactions_of
 from tests.recommender.test_streaming import model
-from tests.recommender.tiny import interactions_of
 
 WORLDS = {
     "everyone has had everything": interactions_of(*[[0, 1, 2] * 3] * 5, num_items=3),

@@ -9,8 +9,8 @@ from random import Random
 
 import polars as pl
 
-from tableless.recommender.interactions import DataError
-from tests.recommender.reading.small_files import read
+from tableless.data.interactions import DataError
+from tests.data.reading.small_files import read
 
 _WORDS = ["a", "b7", "007", "-1", "ü", "東京", "x y", "1e5", "inf", 'say "hi"', "a,b", "a;b", "tab\there", "null", "::"]
 

@@ -6,8 +6,8 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tableless.recommender.interactions import DataError
-from tests.recommender.reading.small_files import read
+from tableless.data.interactions import DataError
+from tests.data.reading.small_files import read
 
 from .configs import fuzz_configs
 from .ids import fuzz_ids

@@ -1,26 +1,17 @@
 """What the library answers for chosen ids, and what it answered when the golden files were made.
 
-`python -m tests.golden.answers` checks this process, `--threads 2 --without-numba` another kind of one. With `--make`
+`python -m tests.golden.answers` checks this process, `--threads 2` one with more threads. With `--make`
 it trains and writes the golden run of this version, which later versions must then read and answer for.
 """
 
 import argparse
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 INTEGERS = [0, 1, 7, -1, 2**31, 2**32, 2**63 - 1, -(2**63), 1234567890123456789]
 STRINGS = ["", "7", "user_42", "東京", "a" * 300]
-
-
-def block_numba() -> None:
-    """Let this process find no numba: before anything of the library is imported."""
-    real = importlib.util.find_spec
-    importlib.util.find_spec = lambda name, *rest: None if name == "numba" else real(name, *rest)
-    sys.modules["numba"] = None
 
 
 def codes() -> dict[str, list[list[float]]]:
@@ -93,8 +84,9 @@ def require_close(found: dict[str, list], wanted: dict[str, list]) -> None:
 def make() -> None:
     """Train a small model, keep its files, and write down what it answers."""
     from tableless import __version__
-    from tableless.recommender.checkpoint import load_run
-    from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
+    from tableless.data.loading import DataConfig, load_split
+    from tableless.recommender.run_directory import load_run
+    from tableless.recommender.runs import ModelConfig, run
     from tableless.recommender.training import TrainConfig
 
     data = DataConfig(data="world:users=60,items=40,actions=1200,clusters=3")
@@ -113,25 +105,20 @@ def main() -> None:
     """Check this process, or make the golden files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--without-numba", action="store_true")
     parser.add_argument("--make", action="store_true")
     arguments = parser.parse_args()
-    if arguments.without_numba:
-        block_numba()
     import torch
 
     torch.set_num_threads(arguments.threads)
     if arguments.make:
         make()
-    from tableless.embedding.hashing import NUMBA_IS_INSTALLED
-    from tableless.recommender.checkpoint import load_run
+    from tableless.recommender.run_directory import load_run
 
-    assert arguments.without_numba is not NUMBA_IS_INSTALLED
     require_close(codes(), expected())
     for run in runs():
         require_close(from_modules(load_run(run)[0]), expected(run))
         require_close(from_serving(run), expected(run))
-    print(f"{len(runs())} runs answer as they did, {torch.get_num_threads()} threads, numba: {NUMBA_IS_INSTALLED}")
+    print(f"{len(runs())} runs answer as they did, {torch.get_num_threads()} threads")
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ import torch
 
 import tableless
 from tableless import DeepHashEmbedding, SideFeatures, load_scheme, save_scheme
-from tableless.embedding.tensor_files import load_tensors, save_tensors
-from tableless.recommender.interactions import Interactions
-from tableless.recommender.runs import recorded_data
+from tableless.data.interactions import Interactions
+from tableless.data.loading import recorded_data
+from tableless.files.tensors import load_tensors, save_tensors
 from tableless.serving import hub
-from tableless.serving.export_formats import write_file
-from tests.recommender.tiny import interactions_of
+from tableless.serving.export.formats import write_file
+from tests.data.tiny import interactions_of
 from tests.serving.http.tiny_run import write_run
 
 SOURCE = Path(tableless.__file__).parent

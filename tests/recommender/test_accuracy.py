@@ -2,9 +2,10 @@
 
 import pytest
 
-from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
+from tableless.data.loading import DataConfig, load_split
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
-from tests.recommender.real_data import REAL_DATA, needs_real_data
+from tests.data.real_data import REAL_DATA, needs_real_data
 
 # A faster schedule than the default, which a few thousandths better a table does not repay in a test.
 QUICK = TrainConfig(epochs=12, batch_size=4096, learning_rate=5e-3)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tableless.recommender import batches
 from tableless.recommender.batches import Batches
-from tests.recommender.tiny import interactions_of, small_split
+from tests.data.tiny import interactions_of, small_split
 
 
 def flatten(source, epoch):

@@ -3,12 +3,12 @@ import json
 
 import pytest
 
+from tableless.data.loading import DataConfig
 from tableless.recommender import comparison
 from tableless.recommender.comparison import Plan, compare, render_table, save_picture, summarise
 from tableless.recommender.evaluation import METRICS
-from tableless.recommender.runs import DataConfig
 from tableless.recommender.training import TrainConfig
-from tests.recommender.tiny import small_split
+from tests.data.tiny import small_split
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 FAST = TrainConfig(epochs=1, batch_size=512)

@@ -7,15 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableless.recommender import evaluation, rank_counts, samples
+from tableless.data.splits import split_global_time, split_leave_one_out
+from tableless.recommender import evaluation
+from tableless.recommender import ranking as rank_counts
+from tableless.recommender import ranking as samples
 from tableless.recommender.evaluation import METRICS, evaluate
 from tableless.recommender.measurement import given_negatives
 from tableless.recommender.models import BACKBONES
+from tableless.recommender.ranking import draw_sample
 from tableless.recommender.runs import ModelConfig, build_model
-from tableless.recommender.samples import draw_sample
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores
-from tableless.recommender.splits import split_global_time, split_leave_one_out
-from tests.recommender.tiny import interactions_of, small_split, small_world
+from tests.data.tiny import interactions_of, small_split, small_world
 
 
 def slow_results(scores, split, on):

@@ -6,13 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tableless.data.loading import DataConfig, load_split
 from tableless.recommender import measurement
-from tableless.recommender.answers import TrainedRun
 from tableless.recommender.evaluation import evaluate
 from tableless.recommender.measurement import measure_run
-from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
+from tableless.recommender.run_directory import TrainedRun
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
-from tests.recommender.tiny import small_world
+from tests.data.tiny import small_world
 
 TRAINING = TrainConfig(epochs=1, batch_size=256)
 

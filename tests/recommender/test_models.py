@@ -4,7 +4,7 @@ import torch
 from tableless import SCHEMES, SideFeatures
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import BACKBONES, GMF, MLP
-from tableless.recommender.pairs import _pair_products, pair_products
+from tableless.recommender.pair_scores import _pair_products, pair_products
 
 
 def full(size, dim=8, seed=0):

@@ -5,15 +5,16 @@ import pytest
 import torch
 
 from tableless import SCHEMES
+from tableless.data.loading import DataConfig, load_split
 from tableless.recommender import recipes, teachers
 from tableless.recommender.evaluation import evaluate
 from tableless.recommender.models import GMF, MLP
 from tableless.recommender.recipes import Watchers, fine_tuning, train_by_recipe, train_teacher
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model, load_split, run
+from tableless.recommender.runs import ModelConfig, build_model, run
 from tableless.recommender.scoring import model_scores
 from tableless.recommender.teachers import fit_to_teacher, teacher_training, untrained_teachers
 from tableless.recommender.training import TrainConfig, train
-from tests.recommender.tiny import small_split
+from tests.data.tiny import small_split
 
 DATA = DataConfig(data="world:users=600,items=300,actions=40000")
 TRAINING = TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3)

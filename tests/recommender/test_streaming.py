@@ -12,7 +12,7 @@ from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import GMF
 from tableless.recommender.streaming import Reservoir, train_on_stream
 from tableless.recommender.training import TrainConfig
-from tests.recommender.tiny import small_world
+from tests.data.tiny import small_world
 
 
 def model():

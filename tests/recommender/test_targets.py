@@ -2,8 +2,8 @@ import torch
 
 from tableless.recommender.batches import Batch
 from tableless.recommender.runs import ModelConfig, build_model
-from tableless.recommender.targets import what_happened, what_is_expected
-from tests.recommender.tiny import small_split
+from tableless.recommender.scoring import what_happened, what_is_expected
+from tests.data.tiny import small_split
 
 BATCH = Batch(
     users=torch.tensor([3, 5]),

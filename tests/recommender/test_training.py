@@ -11,13 +11,14 @@ import torch
 from safetensors.torch import load_file
 
 from tableless import SCHEMES
-from tableless.recommender.checkpoint import RunDirectory, load_run
+from tableless.data.loading import DataConfig, load_split
+from tableless.data.splits import split_leave_one_out
 from tableless.recommender.evaluation import evaluate
-from tableless.recommender.runs import DataConfig, ModelConfig, as_trained, build_model, load_split, run
+from tableless.recommender.run_directory import RunDirectory, load_run
+from tableless.recommender.runs import ModelConfig, as_trained, build_model, run
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
-from tableless.recommender.splits import split_leave_one_out
 from tableless.recommender.training import TrainConfig, has_ended, train
-from tests.recommender.tiny import interactions_of, small_split
+from tests.data.tiny import interactions_of, small_split
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 FAST = TrainConfig(epochs=3, batch_size=256, learning_rate=1e-2, patience=10)

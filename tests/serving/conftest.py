@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from tableless.recommender.runs import DataConfig, ModelConfig, load_split, run
+from tableless.data.loading import DataConfig, load_split
+from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
-from tests.recommender.tiny import small_world
+from tests.data.tiny import small_world
 
 WORLD = "world:users=200,items=120,actions=6000,clusters=4"
 

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 import torch
 
-from tableless.recommender.answers import TrainedRun
-from tableless.serving.bulk import embed_file, embed_files
-from tableless.serving.bulk.files import find_sources
-from tableless.serving.bulk.on_ray import connected
+from tableless.recommender.run_directory import TrainedRun
+from tableless.serving.bulk.embed_files import embed_file, embed_files
+from tableless.serving.bulk.engines import connected
+from tableless.serving.bulk.places import find_sources
 
 from .small_runs import ROWS, make_run
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from tableless import SCHEMES, cli
 from tableless.embedding import hashing
-from tableless.serving.export import export
-from tableless.serving.export_formats import write_file
-from tableless.serving.export_modules import exportables
+from tableless.serving.export.exporting import export
+from tableless.serving.export.formats import write_file
+from tableless.serving.export.graphs import exportables
 from tests.serving.small_runs import ANYWHERE, DIM, ROWS, ids_for, make_run
 
 NODE = Path(__file__).parent / "node"

@@ -9,12 +9,13 @@ import torch
 
 import tableless
 from tableless import SCHEMES, SideFeatures
+from tableless.data.loading import DataConfig
 from tableless.recommender.models import MLP
-from tableless.recommender.runs import DataConfig, ModelConfig, build_model, run
+from tableless.recommender.runs import ModelConfig, build_model, run
 from tableless.recommender.scoring import model_scores
 from tableless.recommender.training import TrainConfig
-from tableless.serving.export import export
-from tests.recommender.tiny import small_split
+from tableless.serving.export.exporting import export
+from tests.data.tiny import small_split
 
 TRAINING = TrainConfig(epochs=1, batch_size=512)
 

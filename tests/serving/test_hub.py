@@ -7,7 +7,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 import tableless
-from tableless.serving.trained_model import TrainedModel
+from tableless.serving.model import TrainedModel
 
 
 @pytest.fixture(scope="module")

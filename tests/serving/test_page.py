@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 
 from tableless.serving.http.app import build_app
-from tableless.serving.http.settings import Settings
-from tableless.serving.trained_model import TrainedModel
+from tableless.serving.http.server import Settings
+from tableless.serving.model import TrainedModel
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested by playwright")
 CHROMIUM = shutil.which("chromium")

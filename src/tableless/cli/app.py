@@ -1,5 +1,7 @@
 """The application that every command registers with."""
 
+from __future__ import annotations
+
 import typer
 
 app = typer.Typer(

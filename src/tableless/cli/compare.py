@@ -63,8 +63,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Which scheme at which budget? Runs that are in --out already are not repeated."""
+    from ..data.loading import load_split
     from ..embedding.schemes import SCHEMES
-    from ..recommender import comparison, runs
+    from ..recommender import comparison
     from ..recommender.progress import TrainingProgress
     from ..recommender.training import TrainConfig
 
@@ -85,7 +86,7 @@ def compare(
         seed=seed,
     )
     with TrainingProgress(quiet=as_json) as progress:
-        parts = runs.load_split(chosen, cache_dir=cache_dir, report=progress.tell)
+        parts = load_split(chosen, cache_dir=cache_dir, report=progress.tell)
         progress.describe(parts)
         lines = comparison.compare(
             plan,

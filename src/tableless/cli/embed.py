@@ -31,8 +31,8 @@ def embed(
     from rich.console import Console
     from rich.progress import Progress
 
-    from ..serving.bulk import embed_file, embed_files
-    from ..serving.bulk.files import without_secrets
+    from ..serving.bulk.embed_files import embed_file, embed_files
+    from ..serving.bulk.places import without_secrets
 
     chosen = one_of("--side", side, "user", "item")
     where = one_of("--engine", engine, "local", "ray")

@@ -30,8 +30,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained run again: on its own test actions, on other data, on a test file, or against negatives."""
-    from ..recommender.answers import TrainedRun
     from ..recommender.measurement import measure_run
+    from ..recommender.run_directory import TrainedRun
 
     results = measure_run(
         TrainedRun(run),

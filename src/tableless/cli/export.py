@@ -21,7 +21,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Embeddings and recommender as files that answer without this library, hashing inside."""
-    from ..serving.export import export as write_export
+    from ..serving.export.exporting import export as write_export
 
     report = write_export(
         run,

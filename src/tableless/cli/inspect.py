@@ -23,11 +23,11 @@ def inspect(
 ) -> None:
     """Measure what the paper asks of an encoding: unique, equally similar, high-dimensional, high entropy."""
     from ..embedding.diagnostics import measure_encodings
-    from ..embedding.diagnostics_table import render_table
+    from .encoding_report import render_table
 
     reports = measure_encodings(num_ids, num_hashes=num_hashes, seed=seed)
     if picture is not None:
-        from ..embedding.diagnostics_picture import save_picture
+        from .encoding_report import save_picture
 
         picture.parent.mkdir(parents=True, exist_ok=True)
         save_picture(picture, num_ids=num_ids, num_hashes=num_hashes, seed=seed)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from ..recommender.runs import DataConfig
+    from ..data.loading import DataConfig
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line, for machines.")]
 Data = Annotated[str, typer.Argument(help="A file, a directory of parquet files, a known name, or `world`.")]
@@ -92,7 +92,7 @@ def data_config(
     test: str | None,
 ) -> DataConfig:
     """Which interactions, as the options say."""
-    from ..recommender.runs import DataConfig
+    from ..data.loading import DataConfig
 
     return DataConfig(
         data=data,

@@ -48,12 +48,12 @@ def serve(
     """Answer over HTTP: vectors, scores, recommendations, neighbours, and a page to look at them."""
     try:
         from ..serving.http.app import build_app
-        from ..serving.http.hosts import allowed_names, is_loopback
+        from ..serving.http.limits import allowed_names, is_loopback
+        from ..serving.http.server import Settings
         from ..serving.http.server import serve as serve_app
-        from ..serving.http.settings import Settings
     except ImportError as missing:
         raise ImportError(f"serving needs {missing.name}: pip install 'tableless[serve]'") from None
-    from ..serving.trained_model import TrainedModel
+    from ..serving.model import TrainedModel
 
     settings = Settings(
         token=token,

@@ -69,6 +69,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch."""
+    from ..data.loading import load_split
     from ..recommender import runs
     from ..recommender.distributed import join_processes
     from ..recommender.progress import TrainingProgress
@@ -88,7 +89,7 @@ def train(
     model = runs.ModelConfig(scheme=scheme, budget=budget, backbone=backbone, embedding_dim=embedding_dim)
     if stream:
         refuse_what_a_stream_ignores(context)
-        from ..recommender.stream_runs import run_stream
+        from ..recommender.streaming import run_stream
 
         with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
             results = run_stream(
@@ -98,7 +99,7 @@ def train(
             print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
         return
     with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
-        parts = runs.load_split(chosen, cache_dir=cache_dir, report=progress.tell)
+        parts = load_split(chosen, cache_dir=cache_dir, report=progress.tell)
         progress.describe(parts)
         _, results = runs.run(
             chosen,

@@ -1,5 +1,7 @@
 """Ids → vectors: raw ids → ids → codes → embeddings."""
 
+from __future__ import annotations
+
 from .bag import EmbeddingBag
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
 from .distillation import Distillation, distil
@@ -10,7 +12,6 @@ from .replacement import Replacement, replace_embeddings
 from .scheme import EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
-from .storage import load_scheme, save_scheme
 
 __all__ = [
     "ENCODING_VERSION",
@@ -28,11 +29,9 @@ __all__ = [
     "distil",
     "embedding_for",
     "fit_to_budget",
-    "load_scheme",
     "normal",
     "replace_embeddings",
     "resolve_budget",
-    "save_scheme",
     "seeded",
     "to_ids",
 ]

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .activations import ACTIVATIONS
-from .grouping import Grouping
-from .hashing import uses_kernels
-from .norm_and_mish import norm_and_mish
+from ..kernels import uses_kernels
+from .layers import ACTIVATIONS, BatchNorm, ExpertLinear, Grouping
 from .scheme import INITIAL_STD, normal, seeded
 
 Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet", "residual"]
@@ -120,85 +117,6 @@ class HiddenLayer(nn.Module):
         if has_kernel and self.activation == "mish" and groups is None and self.norm.uses_batch(rows):
             return self.norm.forward_and_mish(rows)
         return ACTIVATIONS[self.activation](self.norm(rows, groups))
-
-
-class ExpertLinear(nn.Module):
-    """`num_experts` linear maps side by side."""
-
-    def __init__(self, inputs: int, outputs: int, num_experts: int, *, std: float, generator: torch.Generator) -> None:
-        super().__init__()
-        self.weight = normal(num_experts, outputs, inputs, std=std, generator=generator)
-        self.bias = nn.Parameter(torch.zeros(num_experts, outputs))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """[num_experts, capacity, inputs] -> [num_experts, capacity, outputs]."""
-        return torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight.mT)
-
-
-class BatchNorm(nn.Module):
-    """Batch normalization that also works for a batch of one id, and for each expert by itself.
-
-    One row has no variance to normalise by, so a training batch (or an expert's share of it) with fewer than two rows
-    is normalised by the running statistics and leaves them alone. Statistics are those of the rows that come in:
-    callers pass each distinct id once (docs/decisions.md says why).
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-    num_batches_tracked: Tensor
-
-    def __init__(self, features: int, num_experts: int = 1, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
-        super().__init__()
-        shape = (features,) if num_experts == 1 else (num_experts, features)
-        self.eps = eps
-        self.momentum = momentum
-        self.weight = nn.Parameter(torch.ones(shape))
-        self.bias = nn.Parameter(torch.zeros(shape))
-        self.register_buffer("running_mean", torch.zeros(shape))
-        self.register_buffer("running_var", torch.ones(shape))
-        self.register_buffer("num_batches_tracked", torch.tensor(0))
-
-    def forward(self, rows: Tensor, groups: Grouping | None = None) -> Tensor:
-        """[n, features], or [num_experts, capacity, features] with the `groups` that fill it -> the same shape."""
-        if self.uses_batch(rows):
-            self.num_batches_tracked.add_(1)
-        if groups is not None:
-            return self._normalize_groups(rows, groups.counts)
-        in_training = self.uses_batch(rows)
-        return F.batch_norm(
-            rows, self.running_mean, self.running_var, self.weight, self.bias, in_training, self.momentum, self.eps
-        )
-
-    def uses_batch(self, rows: Tensor) -> bool:
-        """Are these rows normalised by their own statistics?"""
-        return self.training and rows.shape[-2] > 1
-
-    def forward_and_mish(self, rows: Tensor) -> Tensor:
-        """`mish(forward(rows))` of a training batch, in one compiled operator."""
-        self.num_batches_tracked.add_(1)
-        out, mean, variance = norm_and_mish(rows, self.weight, self.bias, self.eps)
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (len(rows) / (len(rows) - 1)), self.momentum)
-        return out
-
-    def _normalize_groups(self, rows: Tensor, counts: Tensor) -> Tensor:
-        mean, var = self.running_mean, self.running_var  # [num_experts, features]
-        if self.training:
-            slots = torch.arange(rows.shape[1], device=rows.device)
-            filled = (slots < counts.unsqueeze(-1)).unsqueeze(-1)  # [num_experts, capacity, 1]
-            number = counts.clamp(min=1).view(-1, 1)
-            batch_mean = (rows * filled).sum(1) / number
-            squares = ((rows - batch_mean.unsqueeze(1)) ** 2 * filled).sum(1)
-            enough = counts.view(-1, 1) > 1
-            mean, var = torch.where(enough, batch_mean, mean), torch.where(enough, squares / number, var)
-            with torch.no_grad():
-                unbiased = squares / (number - 1).clamp(min=1)
-                share = self.momentum * enough
-                self.running_mean.lerp_(batch_mean, share)
-                self.running_var.lerp_(unbiased, share)
-        scale = self.weight * torch.rsqrt(var + self.eps)
-        return torch.addcmul((self.bias - mean * scale).unsqueeze(1), rows, scale.unsqueeze(1))
 
 
 def _linear(inputs: int, outputs: int, num_experts: int, std: float, generator: torch.Generator) -> nn.Module:

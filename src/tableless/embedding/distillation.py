@@ -1,13 +1,19 @@
 """Distillation: what a table knows, learned by a scheme that is smaller.
 
 Tables are computed from its rows (`EmbeddingScheme.fit_directly`), networks learn them by regression.
+
+
+Muon: momentum whose matrices are orthogonalised, so that every direction of a layer learns at the same pace.
+
+torch.optim.Muon takes single matrices and works in bfloat16, which CPUs are slow at; this one takes stacks of them
+(experts) in float32, and leaves everything that is no matrix to Adam.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,9 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .decoders import BatchNorm
-from .memory import keeping_freed_memory
-from .muon import Muon
+from ..kernels.resources import keeping_freed_memory
+from .layers import BatchNorm
 from .scheme import EmbeddingScheme, seeded
 
 _RATE, _WIDEST_AT_RATE = 0.03, 192
@@ -216,3 +221,57 @@ def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor)
         total += float((some_rows @ metric).square().sum())
         cosines += float(torch.cosine_similarity(vectors, some_rows, dim=-1).sum())
     return errors / (total or 1), cosines / len(rows)
+
+
+_STEPS = 5
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the odd polynomial whose iteration drives singular values towards 1
+_MOMENTUM = 0.95
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for weights of two or more dimensions (the last two are the matrix), Adam for the rest.
+
+    One learning rate serves both: updates of a matrix are scaled to the size Adam's would have.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
+        super().__init__(list(parameters), {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    update = self._matrix_update if parameter.ndim > 1 else self._vector_update
+                    parameter.add_(update(parameter.grad, self.state[parameter]), alpha=-group["lr"])
+
+    def _matrix_update(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        if not state:
+            state["momentum"] = torch.zeros_like(gradient)
+        state["momentum"].lerp_(gradient, 1 - _MOMENTUM)
+        direction = torch.lerp(gradient, state["momentum"], _MOMENTUM)  # Nesterov
+        return _orthogonalise(direction) * (0.2 * max(gradient.shape[-2:]) ** 0.5)
+
+    def _vector_update(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        if not state:
+            state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+            state["count"] = torch.zeros(())
+        state["count"] += 1
+        state["mean"].lerp_(gradient, 0.1)
+        state["square"].lerp_(gradient.square(), 0.02)
+        mean = state["mean"] / (1 - 0.9 ** state["count"])
+        return mean / ((state["square"] / (1 - 0.98 ** state["count"])).sqrt() + 1e-8)
+
+
+def _orthogonalise(matrix: Tensor) -> Tensor:
+    """The nearest matrix with singular values near 1, by a few steps of a Newton–Schulz iteration."""
+    a, b, c = _COEFFICIENTS
+    stack = matrix.reshape(-1, *matrix.shape[-2:])
+    wide = stack.shape[-2] <= stack.shape[-1]
+    x = stack if wide else stack.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(_STEPS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x if wide else x.mT).reshape(matrix.shape)

@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .hashing import HashFamily, kernel_uniform_codes, split_mix_64, uses_kernels
+from ..kernels import uses_kernels
+from .hashing import HashFamily, kernel_uniform_codes, split_mix_64
 from .scheme import require_known
 from .side_features import SideFeatures
 

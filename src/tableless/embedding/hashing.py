@@ -8,7 +8,6 @@ Nothing here may change once a model has been trained on it.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..kernels import uses_kernels
+
 ENCODING_VERSION = 1
-NUMBA_IS_INSTALLED = importlib.util.find_spec("numba") is not None
 _WORD = (1 << 64) - 1
 _FIRST_FACTOR, _SECOND_FACTOR = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64  # as signed 64-bit numbers
 
@@ -91,18 +91,13 @@ def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor
     return (high * upper + low * lower + offset) % prime % num_buckets  # [..., num_hashes]
 
 
-def uses_kernels(ids: Tensor) -> bool:
-    """Compiled loops serve CPU tensors; an exported program must stand alone, so it gets torch operations."""
-    return ids.device.type == "cpu" and NUMBA_IS_INSTALLED and not torch.compiler.is_exporting()
-
-
 @torch.library.custom_op("tableless::buckets", mutates_args=(), device_types="cpu")
 def kernel_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     """The formula as one compiled loop, an operator that torch.compile and torch.export take as it is."""
-    from . import kernels
+    from ..kernels import hashing as loops
 
     out = torch.empty(*ids.shape, len(coefficients), dtype=torch.int64)
-    kernels.buckets(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
+    loops.buckets(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
     return out
 
 
@@ -114,10 +109,10 @@ def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
 @torch.library.custom_op("tableless::uniform_codes", mutates_args=(), device_types="cpu")
 def kernel_uniform_codes(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     """Buckets scaled to [-1, 1] in float32 without storing them: a quarter of the memory traffic."""
-    from . import kernels
+    from ..kernels import hashing as loops
 
     out = torch.empty(*ids.shape, len(coefficients), dtype=torch.float32)
-    kernels.uniform_codes(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
+    loops.uniform_codes(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
     return out
 
 

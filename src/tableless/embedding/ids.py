@@ -2,7 +2,9 @@
 
 The rules are those of docs/encoding-spec.md: an integer is its 64-bit two's-complement pattern; a string (its UTF-8
 bytes) or a bytes value is its XXH64 with seed 0, read as int64. A column has one kind or the other.
-"""
+
+
+Finding ids in a sorted list of them: which row, if any, belongs to an id."""
 
 from __future__ import annotations
 
@@ -208,3 +210,26 @@ def _shown(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits"  # Python refuses to write it out
     text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def find(ids: Tensor, sorted_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """For each id [...] its position in `sorted_ids` [rows] and whether it is there; the position is valid anyway."""
+    last = sorted_ids.shape[0] - 1
+    if last < 0:
+        return torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+    search = _binary_search if torch.compiler.is_exporting() else torch.searchsorted
+    position = search(sorted_ids, ids).clamp(max=last)
+    return position, sorted_ids[position] == ids
+
+
+def _binary_search(sorted_ids: Tensor, ids: Tensor) -> Tensor:
+    """`torch.searchsorted` in operations that ONNX has: halving steps unrolled, as many as the list is long in bits."""
+    last = sorted_ids.shape[0] - 1
+    position = torch.zeros_like(ids)  # how many listed ids are known to be smaller
+    step = 1 << last.bit_length()
+    while step:
+        candidate = (position + step).clamp(max=last + 1)
+        smaller = sorted_ids[candidate - 1] < ids
+        position = torch.where(smaller, candidate, position)
+        step //= 2
+    return position

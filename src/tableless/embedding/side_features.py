@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .hashing import HashFamily, derive_seed
-from .ids import to_ids
-from .lookup import find
+from .ids import find, to_ids
 
 
 class SideFeatures(nn.Module):

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..embedding.compiling import compiled
-from .interactions import Interactions
-from .negatives import sample_negatives, sort_within_users
+from ..data.interactions import Interactions
+from ..kernels.ranking import mark_distinct, sample_negatives, sort_within_users
 
 _MOST_SHUFFLED = 1 << 24
 
@@ -128,27 +127,6 @@ class _Marks:
         """The distinct rows, and the position of each of `rows` among them."""
         flat = np.ascontiguousarray(rows).reshape(-1)
         distinct, inverse = np.empty(len(flat), np.int64), np.empty(len(flat), np.int64)
-        count = _mark(flat, self._batch, self._last_batch, self._position, distinct, inverse)
+        count = mark_distinct(flat, self._batch, self._last_batch, self._position, distinct, inverse)
         self._batch += 1
         return torch.from_numpy(distinct[:count].copy()), torch.from_numpy(inverse.reshape(rows.shape))
-
-
-@compiled()
-def _mark(
-    rows: NDArray[np.int32],
-    batch: int,
-    last_batch: NDArray[np.int32],
-    position: NDArray[np.int32],
-    distinct: NDArray[np.int64],
-    inverse: NDArray[np.int64],
-) -> int:
-    count = 0
-    for index in range(len(rows)):
-        row = rows[index]
-        if last_batch[row] != batch:
-            last_batch[row] = batch
-            position[row] = count
-            distinct[count] = row
-            count += 1
-        inverse[index] = position[row]
-    return count

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.loading import DataConfig
+from ..data.splits import Split
 from ..embedding.schemes import SCHEMES
-from ..embedding.whole_files import replacing
+from ..files.whole import append_line, read_lines, replacing
 from .evaluation import METRICS
-from .lines import append_line, read_lines
 from .models import BACKBONES
 from .recipes import is_too_large, train_teacher
-from .runs import DataConfig, ModelConfig, build_model, run, versions, with_seed
-from .splits import Split
+from .runs import ModelConfig, build_model, run, versions, with_seed
 from .teachers import Teacher
 from .training import TrainConfig
 

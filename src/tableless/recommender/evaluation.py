@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rank_counts import Outcome, count_all, count_drawn, count_top
-from .samples import Part, Sample, draw_sample
+from ..data.splits import Split
+from .ranking import Outcome, Part, Sample, count_all, count_drawn, count_top, draw_sample
 from .scoring import Scorer
-from .splits import Split
 
 Values = NDArray[np.float64]
 

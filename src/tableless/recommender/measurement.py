@@ -10,17 +10,69 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from ..data.interactions import Interactions
+from ..data.loading import DataConfig, load_split, recorded_data
+from ..data.sources import DATASETS
+from ..data.splits import Split
+from ..data.world import World
 from ..embedding.ids import to_ids
-from .answers import Side, TrainedRun
-from .datasets import DATASETS
-from .evaluation import means_and_errors
-from .interactions import Interactions
-from .rank_counts import Outcome, outcome_of
-from .runs import DataConfig, load_split, measure, measure_floor, recorded_data
-from .scoring import Rows, Scorer, model_scores
-from .splits import Split
-from .world import World
+from .evaluation import evaluate, evaluate_on, means_and_errors
+from .models import Recommender
+from .ranking import Outcome, draw_sample, outcome_of
+from .run_directory import Side, TrainedRun
+from .scoring import Rows, Scorer, by_rows, model_scores, popularity_scores
+
+EXACT_SECONDS = 20
+"""An evaluation over all users and items that would take longer than about this is done on a sample (samples.py)."""
+
+
+def measure(model: Recommender, split: Split) -> dict[str, Any]:
+    """Test results of a model, as plain values.
+
+    Where the data has new ids and the model answers for them, `known` has the results on the ids of training alone,
+    which can be compared with those of a model that knows no others.
+    """
+    score, settings = model_scores(model, split), _settings(model)
+    test = evaluate(score, split, on="test", **settings)
+    validation = evaluate(score, split, on="validation", **settings)
+    results = test.as_dict() | {
+        "validation": validation.as_dict(),
+        "validation_auc": validation.auc,
+        "auc_by_group": test.groups,
+        "unanswered": _count_unanswerable(split) if not model.answers_new_ids else 0,
+        "num_parameters": model.num_parameters,
+        "embedding_parameters": model.embedding_parameters,
+    }
+    if model.answers_new_ids and 0 < _count_unanswerable(split) < len(split.test_users):
+        results["known"] = evaluate(score, split, **settings | {"known_only": True}).as_dict()
+    return results
+
+
+def measure_floor(data: DataConfig, model: Recommender, split: Split) -> dict[str, Any]:
+    """The floor, which every dataset has, and the ceiling, which only the synthetic world knows.
+
+    Both on the users and items that the model is measured on.
+    """
+    sample = draw_sample(split, on="test", **_settings(model))
+    floor = evaluate_on(sample, popularity_scores(split.train), split)
+    results: dict[str, Any] = {"popularity": floor.as_dict(), "popularity_auc": floor.auc}
+    world = World.parse(data.data)
+    if world is not None and data.core == 0 and data.split == "leave-one-out":
+        best = evaluate_on(sample, by_rows(lambda users: torch.from_numpy(world.scores(users)).float()), split)
+        results |= {"best_possible": best.as_dict(), "best_possible_auc": best.auc}
+    return results
+
+
+def _settings(model: Recommender) -> dict[str, Any]:
+    """How far a model of this kind is measured: the same for all its schemes."""
+    return {"max_pairs": EXACT_SECONDS * model.pairs_per_second, "known_only": not model.answers_new_ids}
+
+
+def _count_unanswerable(split: Split) -> int:
+    new = (split.test_users >= split.num_known_users) | (split.test_items >= split.num_known_items)
+    return int(new.sum())
 
 
 def measure_run(

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ..embedding.scheme import EmbeddingScheme, normal, seeded
 from ..embedding.side_features import SideFeatures
-from .pair_network import Layers, after_first, score_everything, score_pairs
-from .pairs import pair_products
+from .pair_scores import Layers, after_first, pair_products, score_everything, score_pairs
 
 
 class Recommender(nn.Module, ABC):

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from ..data.splits import Split
 from .distributed import Processes
 from .models import Recommender
-from .splits import Split
 from .teachers import Stage, Teacher, fit_to_teacher, is_table, teacher_training, untrained_teachers
 from .training import EpochReport, Journal, TrainConfig, is_capped, train
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,77 +13,19 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..embedding.arguments import require_kinds
+from ..data.loading import DataConfig
+from ..data.splits import Split
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables.frequent_rows import FrequentRows
-from .checkpoint import RunDirectory, describe_recommender
-from .datasets import load_interactions, load_parts
 from .distributed import Processes
-from .evaluation import evaluate, evaluate_on
-from .interactions import Interactions
-from .lists import write_list
+from .measurement import measure, measure_floor
 from .models import BACKBONES, Recommender
 from .recipes import Watchers, train_by_recipe
-from .samples import draw_sample
-from .scoring import by_rows, model_scores, popularity_scores
-from .splits import Split, split_given, split_global_time, split_leave_one_out
+from .run_directory import RunDirectory, _save_lists, describe_recommender
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
-from .world import World
-
-EXACT_SECONDS = 20
-"""An evaluation over all users and items that would take longer than about this is done on a sample (samples.py)."""
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which interactions, and how they are split."""
-
-    data: str
-    data_dir: str | None = None
-    user_col: str | None = None
-    item_col: str | None = None
-    time_col: str | None = None
-    core: int = 0
-    split: str = "leave-one-out"  # or global-time, or column, or column:NAME
-    split_seed: int = 0
-    test: str | None = None  # a file with the test actions: everything in `data` is then for training
-
-    def __post_init__(self) -> None:
-        if self.split not in ("leave-one-out", "global-time") and not self.part_col:
-            raise ValueError(
-                f"split is {self.split!r}; it must be leave-one-out, global-time, column (the one called `split`) or "
-                "column:NAME"
-            )
-        if self.test is not None and self.split != "leave-one-out":
-            raise ValueError(f"the test file {self.test} is the split; split {self.split} cannot be used with it")
-        if self.core and (self.test is not None or self.part_col):
-            raise ValueError(
-                f"core {self.core} cannot be used with a given split, which would not be the given one any more"
-            )
-
-    @property
-    def part_col(self) -> str | None:
-        """The column that says train, validation or test of each action; None where no column does."""
-        kind, _, name = self.split.partition(":")
-        return (name if ":" in self.split else "split") if kind == "column" else None
-
-    def settings(self) -> dict[str, Any]:
-        """Plain values that build it again; `test` only where there is one, as in what was written before it."""
-        settings = asdict(self)
-        return settings if self.test is not None else {key: settings[key] for key in settings if key != "test"}
-
-
-def recorded_data(config: Mapping[str, Any]) -> DataConfig:
-    """What the config of a run says about the data that it was trained on."""
-    data = config.get("data")
-    names = {each.name for each in fields(DataConfig)}
-    if not isinstance(data, dict) or not {"data"} <= data.keys() <= names:
-        raise ValueError("the run's config.json does not say which data it was trained on (`data`)")
-    require_kinds(DataConfig, data)
-    return DataConfig(**data)
 
 
 @dataclass(frozen=True)
@@ -95,37 +37,6 @@ class ModelConfig:
     backbone: str = "gmf"
     embedding_dim: int = 32
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
-
-
-def load_split(
-    config: DataConfig, *, cache_dir: Path | str | None = None, report: Callable[..., None] | None = None
-) -> Split:
-    """The data, ready to train on."""
-    if config.test is not None or config.part_col is not None:
-        parts = load_parts(
-            config.data,
-            test=config.test,
-            part_col=config.part_col,
-            data_dir=config.data_dir,
-            user_col=config.user_col,
-            item_col=config.item_col,
-            cache_dir=cache_dir,
-            report=report,
-        )
-        return split_given(parts, seed=config.split_seed, report=report)
-    interactions = load_interactions(
-        config.data,
-        data_dir=config.data_dir,
-        user_col=config.user_col,
-        item_col=config.item_col,
-        time_col=config.time_col,
-        core=config.core,
-        cache_dir=cache_dir,
-        report=report,
-    )
-    if config.split == "global-time":
-        return split_global_time(interactions)
-    return split_leave_one_out(interactions, seed=config.split_seed)
 
 
 def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
@@ -207,48 +118,6 @@ def as_trained(model: ModelConfig, training: TrainConfig) -> ModelConfig:
     return model
 
 
-def measure(model: Recommender, split: Split) -> dict[str, Any]:
-    """Test results of a model, as plain values.
-
-    Where the data has new ids and the model answers for them, `known` has the results on the ids of training alone,
-    which can be compared with those of a model that knows no others.
-    """
-    score, settings = model_scores(model, split), _settings(model)
-    test = evaluate(score, split, on="test", **settings)
-    validation = evaluate(score, split, on="validation", **settings)
-    results = test.as_dict() | {
-        "validation": validation.as_dict(),
-        "validation_auc": validation.auc,
-        "auc_by_group": test.groups,
-        "unanswered": _count_unanswerable(split) if not model.answers_new_ids else 0,
-        "num_parameters": model.num_parameters,
-        "embedding_parameters": model.embedding_parameters,
-    }
-    if model.answers_new_ids and 0 < _count_unanswerable(split) < len(split.test_users):
-        results["known"] = evaluate(score, split, **settings | {"known_only": True}).as_dict()
-    return results
-
-
-def measure_floor(data: DataConfig, model: Recommender, split: Split) -> dict[str, Any]:
-    """The floor, which every dataset has, and the ceiling, which only the synthetic world knows.
-
-    Both on the users and items that the model is measured on.
-    """
-    sample = draw_sample(split, on="test", **_settings(model))
-    floor = evaluate_on(sample, popularity_scores(split.train), split)
-    results: dict[str, Any] = {"popularity": floor.as_dict(), "popularity_auc": floor.auc}
-    world = World.parse(data.data)
-    if world is not None and data.core == 0 and data.split == "leave-one-out":
-        best = evaluate_on(sample, by_rows(lambda users: torch.from_numpy(world.scores(users)).float()), split)
-        results |= {"best_possible": best.as_dict(), "best_possible_auc": best.auc}
-    return results
-
-
-def _settings(model: Recommender) -> dict[str, Any]:
-    """How far a model of this kind is measured: the same for all its schemes."""
-    return {"max_pairs": EXACT_SECONDS * model.pairs_per_second, "known_only": not model.answers_new_ids}
-
-
 def choose_device(name: str) -> torch.device:
     """`auto` takes a GPU where there is one."""
     if name == "auto":
@@ -304,21 +173,3 @@ def _give_rows_to_frequent(
     for module in scheme.modules():
         if isinstance(module, FrequentRows):
             module.assign_most_frequent(torch.from_numpy(counts), torch.from_numpy(np.array(ids)))
-
-
-def _count_unanswerable(split: Split) -> int:
-    new = (split.test_users >= split.num_known_users) | (split.test_items >= split.num_known_items)
-    return int(new.sum())
-
-
-def _save_lists(model: Recommender, train: Interactions, directory: Path) -> None:
-    """What must be listed: the items that can be recommended, and the users of a scheme that has a row for each."""
-    import polars as pl
-
-    names = train.item_names if train.item_names is not None else pl.Series(values=np.array(train.item_ids))
-    counts = np.bincount(train.items, minlength=train.num_items)
-    lists = {"items": pl.DataFrame({"item": names, "id": np.array(train.item_ids), "actions": counts})}
-    if not model.users.open_vocabulary:
-        lists["users"] = pl.DataFrame({"id": np.array(train.user_ids)})
-    for name, frame in lists.items():
-        write_list(frame, directory / f"{name}.parquet")

@@ -1,4 +1,6 @@
-"""Scoring: users and items by their rows → scores, by a trained model, by popularity, or by anything that has them.
+"""What a model is to say of each pair of a batch: what happened, or what a teacher expects.
+
+Scoring: users and items by their rows → scores, by a trained model, by popularity, or by anything that has them.
 
 A row is the place of a user or an item in the data. What a scheme is asked for it (`scheme_inputs`) is the id, or the
 row itself where the scheme has a table of rows. Features are kept by id, so a model always gets the ids as well.
@@ -15,11 +17,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.interactions import Interactions
+from ..data.splits import Split
 from ..embedding.scheme import EmbeddingScheme
 from .batches import Batch
-from .interactions import Interactions
 from .models import Recommender
-from .splits import Split
+
+Targets = Callable[[Batch], Tensor]
+"""The probability [batch, 1 + num_negatives] that each is chosen."""
+
+
+def what_happened(batch: Batch) -> Tensor:
+    """One for what the user chose, zero for the items drawn beside it."""
+    targets = torch.zeros(batch.item.shape, device=batch.item.device)
+    targets[:, 0] = 1
+    return targets
+
+
+def what_is_expected(teacher: Recommender, split: Split) -> Targets:
+    """The probabilities of a trained model.
+
+    An action says of five pairs which one happened; the teacher says of each how likely it was, and was told by all
+    actions. A model with fewer parameters learns more from the latter, and overfits later.
+    """
+    inputs = ModelInputs.of(teacher, split.train)
+
+    @torch.no_grad()
+    def targets(batch: Batch) -> Tensor:
+        return teacher.score_distinct(*inputs.of_batch(batch)).sigmoid()
+
+    return targets
+
 
 Rows = NDArray[np.int32]
 

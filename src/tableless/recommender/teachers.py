@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data.splits import Split
 from ..embedding.distillation import distil
 from ..embedding.tables import FullEmbedding
 from .models import GMF, MLP, Recommender
 from .scoring import scheme_inputs
-from .splits import Split
 from .training import TrainConfig
 
 TEACHER_DECAY = 0.2

@@ -14,15 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..embedding.memory import keeping_freed_memory
+from ..data.splits import Split
+from ..kernels.resources import keeping_freed_memory
 from .batches import Batches
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import evaluate_on
 from .models import Recommender
-from .samples import Sample, draw_sample
-from .scoring import ModelInputs, model_scores, popularity_scores
-from .splits import Split
-from .targets import what_happened, what_is_expected
+from .ranking import Sample, draw_sample
+from .scoring import ModelInputs, model_scores, popularity_scores, what_happened, what_is_expected
 
 LEAST_GAIN = 2e-4
 """What several epochs must add to the validation AUC to count as progress; less is within what seeds make."""
@@ -84,7 +83,7 @@ class EpochReport:
 
 
 class Journal(Protocol):
-    """Where training leaves what must survive it (recommender/checkpoint.py has the one that writes a directory)."""
+    """Where training leaves what must survive it (run_directory.py has the one that writes a directory)."""
 
     def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
         """The epochs done so far and the state after the last of them; empty if there is nothing to resume."""

@@ -1,5 +1,7 @@
 """A trained model → answers."""
 
-from .inference import FastEmbedding
+from __future__ import annotations
+
+from .fast_embedding import FastEmbedding
 
 __all__ = ["FastEmbedding"]

@@ -45,12 +45,12 @@ class HotIds:
 
     def look_up(self, ids: Tensor, out: Tensor) -> Tensor | None:
         """Write the vectors that are kept to their places in `out`; returns the places of the others, or None."""
-        from . import kernels
+        from ..kernels import id_index
 
         array = ids.numpy()
         keys, places, vectors = self._index  # one read: another thread may put a new index there
         misses = np.empty(len(array), np.int64)
-        missed = kernels.look_up(array, keys, places, vectors, out.numpy(), misses)
+        missed = id_index.look_up(array, keys, places, vectors, out.numpy(), misses)
         with self._lock:
             self.asked += len(array)
             self.hits += len(array) - missed
@@ -61,9 +61,9 @@ class HotIds:
 
     def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor | None:
         """Count ids; every so often, those that are to be kept from now on."""
-        from . import kernels
+        from ..kernels import id_index
 
-        kernels.count_traffic(ids, self._counted, self._counts)
+        id_index.count_traffic(ids, self._counted, self._counts)
         self._observed += len(ids)
         if self._observed < self._until_choice:
             return None
@@ -79,11 +79,11 @@ class HotIds:
         return torch.from_numpy(np.unique(self._counted[most]))
 
     def _keep(self, ids: Tensor) -> None:
-        from . import kernels
+        from ..kernels import id_index
 
         size = _power_of_two(2 * max(1, len(ids)))
-        keys, places = np.zeros(size, np.int64), np.full(size, kernels.EMPTY, np.int32)
-        kernels.build_index(ids.numpy(), keys, places)
+        keys, places = np.zeros(size, np.int64), np.full(size, id_index.EMPTY, np.int32)
+        id_index.build_index(ids.numpy(), keys, places)
         self._ids = ids
         self._index = (keys, places, self._compute(ids).numpy())
 

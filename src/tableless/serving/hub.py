@@ -1,4 +1,6 @@
-"""Runs on the Hugging Face hub: `save_pretrained`, `from_pretrained` and `push_to_hub`, as its libraries name them.
+"""The README.md that goes with a model: what it is, what was measured, how to use it.
+
+Runs on the Hugging Face hub: `save_pretrained`, `from_pretrained` and `push_to_hub`, as its libraries name them.
 
 Only the files of `FILES` ever go up or come down, none of which can hold code. A directory on disk needs no extra.
 """
@@ -15,11 +17,60 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..embedding.storage import CONFIG
-from ..embedding.whole_files import write_text
-from ..recommender.answers import TrainedRun
-from ..recommender.runs import recorded_data
-from .model_card import model_card
+from ..data.loading import recorded_data
+from ..files.scheme_directory import CONFIG
+from ..files.whole import write_text
+from ..recommender.evaluation import METRICS
+from ..recommender.run_directory import TrainedRun
+
+_MEASURES = {name: f"test {metric.label}" for name, metric in METRICS.items()} | {
+    "popularity_auc": "AUC of popularity alone"
+}
+
+
+def model_card(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Markdown, with the header that the Hugging Face hub reads."""
+    rows = {
+        "scheme": f"`{facts['scheme']}`",
+        "recommender": f"`{facts['backbone']}`",
+        "dimensions": f"{facts['embedding_dim']}",
+        "parameters of its embeddings": f"{facts['embedding_parameters']:,}",
+        "full tables would have": f"{facts['table_parameters']:,}" if facts["table_parameters"] else None,
+        "items it recommends": f"{facts['num_items']:,}",
+        "new users and items": "answered" if facts["answers_new_ids"] else "not answered",
+        "trained on": f"`{config['data']['data']}`",
+    }
+    rows |= {title: f"{facts['results'][name]:.4f}" for name, title in _MEASURES.items() if name in facts["results"]}
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value is not None)
+    return f"""---
+library_name: tableless
+tags:
+- recommender-system
+- embeddings
+- {facts["scheme"]}
+---
+
+# A recommender made with tableless
+
+| | |
+| --- | --- |
+{table}
+
+```python
+import tableless
+
+model = tableless.load("this directory, or the id of this model on the hub")
+model.recommend({_example(config, "user")})
+model.neighbors({_example(config, "item")})
+```
+
+`pip install 'tableless[data,hub]'`. The files are JSON, safetensors and parquet; nothing in them is code.
+"""
+
+
+def _example(config: Mapping[str, Any], side: str) -> str:
+    return f'"{side}-7"' if config["kinds"][side] == "string" else "7"
+
 
 FILES = ("config.json", "model.safetensors", "items.parquet", "users.parquet", "results.json")
 

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from ..embedding.decoders import EmbeddingNetwork
 from ..embedding.deep_hash import PAPER_NETWORK, DeepHashEmbedding
-from ..embedding.hashing import NUMBA_IS_INSTALLED
+from ..embedding.inference.int8 import is_supported
 from ..embedding.scheme import Budget, EmbeddingScheme, seeded
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables import FullEmbedding
-from .inference import FastEmbedding
-from .int8_network import is_supported
+from .fast_embedding import FastEmbedding
 from .stopwatch import Spread, describe_machine, on_threads, time_alternately
 
 if TYPE_CHECKING:
@@ -199,10 +198,10 @@ def _candidates(
     candidates[PRODUCTS] = _Candidate(multiply, weights, weights * 4 / 1e6)
     candidates["dhe as published"] = _module(published)
     candidates["dhe, fast"] = _fast(FastEmbedding(published))
-    if is_supported() and NUMBA_IS_INSTALLED:
+    if is_supported():
         candidates["dhe, fast, int8"] = _fast(FastEmbedding(published, precision="int8"))
     else:
-        left_out["int8"] = "it needs a CPU with VNNI instructions, and numba"
+        left_out["int8"] = "it needs a CPU with VNNI instructions"
     candidates["dhe, fast, hot"] = _fast(FastEmbedding(published, hot_ids=hot))
     candidates[f"dhe, fast, {experts.num_experts} expert{'s' if experts.num_experts > 1 else ''}"] = _fast(
         FastEmbedding(experts)

@@ -5,8 +5,8 @@ from fastapi.testclient import TestClient
 
 from tableless import to_ids
 from tableless.serving.http.app import build_app
-from tableless.serving.http.settings import Settings
-from tableless.serving.trained_model import TrainedModel
+from tableless.serving.http.server import Settings
+from tableless.serving.model import TrainedModel
 
 from .tiny_run import DIM, app_for, load, write_run
 

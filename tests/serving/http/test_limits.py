@@ -5,7 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tableless.serving.http.app import build_app
-from tableless.serving.http.settings import Settings
+from tableless.serving.http.server import Settings
 
 from .tiny_run import HeldModel, app_for
 

@@ -7,12 +7,12 @@ import torch
 
 from tableless import SCHEMES, DeepHashEmbedding
 from tableless.embedding.ids import to_ids
-from tableless.embedding.storage import write_model
-from tableless.recommender.checkpoint import describe_recommender
+from tableless.files.scheme_directory import write_model
 from tableless.recommender.models import GMF
+from tableless.recommender.run_directory import describe_recommender
 from tableless.serving.http.app import build_app
-from tableless.serving.http.settings import Settings
-from tableless.serving.trained_model import TrainedModel
+from tableless.serving.http.server import Settings
+from tableless.serving.model import TrainedModel
 
 NUM_ITEMS, DIM = 12, 4
 

@@ -1,5 +1,7 @@
 """The tables that deep hash embedding replaces, one file each, all with the same interface."""
 
+from __future__ import annotations
+
 from .bloom import BloomEmbedding
 from .compositional import CompositionalEmbedding
 from .full import FullEmbedding

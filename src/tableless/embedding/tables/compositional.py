@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..grouping import Grouping
+from ..layers import Grouping
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
 
 

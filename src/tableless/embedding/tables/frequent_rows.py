@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..lookup import find
+from ..ids import find
 from ..scheme import normal
-from .least_squares import set_means
+from .shared_rows import set_means
 
 
 class FrequentRows(nn.Module):

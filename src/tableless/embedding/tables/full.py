@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, normal, require_known, resolve_budget, seeded
-from .least_squares import set_means
+from .shared_rows import set_means
 
 
 class FullEmbedding(EmbeddingScheme):

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
-from .least_squares import set_means
+from .shared_rows import set_means
 
 
 class HashingTrick(EmbeddingScheme):

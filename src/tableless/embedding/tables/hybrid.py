@@ -13,8 +13,7 @@ from typing_extensions import Self
 from ..hashing import HashFamily
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .frequent_rows import FrequentRows
-from .least_squares import SharedRows
-from .summed_rows import sum_of_rows
+from .shared_rows import SharedRows, sum_of_rows
 
 
 class HybridHashing(EmbeddingScheme):

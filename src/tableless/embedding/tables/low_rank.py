@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
-from .least_squares import mean_of_sharers
+from .shared_rows import mean_of_sharers
 
 
 class LowRankEmbedding(EmbeddingScheme):

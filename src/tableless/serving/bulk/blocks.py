@@ -1,13 +1,17 @@
-"""Blocks: what is embedded at once, by one worker, into one part file."""
+"""Blocks: what is embedded at once, by one worker, into one part file.
+
+The manifest of a directory of vectors: what it was made from, so that a restart goes on with the same work."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from .files import Place
+from .places import Place, Source, without_secrets
 from .vectors import choose_column
 
 BLOCK_ROWS = 1_000_000
@@ -61,3 +65,71 @@ def _blocks_of(base: Place, source: str, column: str | None, block_rows: int) ->
             blocks.append(Block(source, first, group + 1, rows, part))
             first, rows = group + 1, 0
     return blocks
+
+
+MANIFEST = "_manifest.json"  # readers of parquet directories pass over names that start so
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all vectors in a directory have in common."""
+
+    model: str  # its fingerprint
+    ids: str  # without secrets: the manifest is for others to read, and a key may change
+    side: str
+    column: str | None
+    block_rows: int
+
+
+def take_up(out: Place, settings: Settings, sources: Mapping[str, Source]) -> set[str]:
+    """Begin in a directory, or go on with it: returns the parts that are finished and need not be written again.
+
+    What was cut off is removed, and so are the parts of a file that has changed since. Parts of a file that is gone
+    stay.
+    """
+    there = out.files()
+    before = _read(out) if MANIFEST in there else None
+    if before is None and any(name.endswith(".parquet") for name in there):
+        raise FileExistsError(f"{out.path} holds parquet files that are not from `tableless embed`; give another --out")
+    known: dict[str, Any] = {}
+    if before is not None:
+        _refuse_other_work(out, before["settings"], asdict(settings))
+        known = before["sources"]
+    described = {name: asdict(source) for name, source in sources.items()}
+    changed = [name for name in described if known.get(name, described[name]) != described[name]]
+    stale = {name for name in there if name.endswith(".part") or any(is_part_of(name, source) for source in changed)}
+    for name in stale:
+        out.filesystem.delete_file((out / name).path)
+    _write(out, settings, {**known, **described}, vectors=None)
+    return {name for name in there if name.endswith(".parquet")} - stale
+
+
+def finish(out: Place, settings: Settings, *, vectors: int) -> None:
+    """Say that all parts are there."""
+    _write(out, settings, _read(out)["sources"], vectors=vectors)
+
+
+def _read(out: Place) -> dict[str, Any]:
+    try:
+        content = json.loads((out / MANIFEST).read())
+        # Older manifests have the URI as it was given.
+        settings = {**content["settings"], "ids": without_secrets(content["settings"]["ids"])}
+        return {"settings": settings, "sources": content["sources"], "vectors": content["vectors"]}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{out.path}/{MANIFEST} is damaged; give another --out, or delete {out.path}") from None
+
+
+def _write(out: Place, settings: Settings, sources: Mapping[str, Any], *, vectors: int | None) -> None:
+    """`vectors` is None until all are there."""
+    content = {"settings": asdict(settings), "vectors": vectors, "sources": sources}
+    with (out / MANIFEST).written_whole() as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _refuse_other_work(out: Place, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for key in ours:
+        if theirs.get(key) != ours[key]:
+            raise ValueError(
+                f"{out.path} was begun with another {key} ({theirs.get(key)} instead of {ours[key]}), and would hold "
+                f"vectors of two kinds; give another --out, or delete {out.path} to begin again"
+            )

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...recommender.answers import Side, TrainedRun
-from ..inference import FastEmbedding
-from .files import Place
+from ...recommender.run_directory import Side, TrainedRun
+from ..fast_embedding import FastEmbedding
+from .places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

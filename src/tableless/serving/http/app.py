@@ -11,17 +11,14 @@ import torch
 from fastapi import FastAPI
 
 from ... import __version__
-from ..trained_model import TrainedModel
-from .answer_routes import answer_routes
-from .answers import add_error_answers
-from .embed_route import embed_route
+from ..model import TrainedModel
 from .limits import OPEN_TO_ALL, Limits
-from .messages import problems
+from .messages import add_error_answers, problems
 from .metrics import Measured, Metrics
-from .operation_routes import operation_routes
-from .page_routes import page_routes
-from .reload import CurrentModel
-from .settings import Settings
+from .page import page_routes
+from .routes import answer_routes, embed_route, operation_routes
+from .served_model import CurrentModel
+from .server import Settings
 
 _MODEL_ROUTES = frozenset({"/embed", "/score", "/recommend", "/neighbors"})
 _DESCRIPTION = "Vectors, scores, recommendations and neighbours for ids, known or new."

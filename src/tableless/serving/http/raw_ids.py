@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import PlainValidator, WithJsonSchema
 
 from ...embedding.ids import to_ids
-from ...recommender.answers import Side
-from ..trained_model import TrainedModel
+from ...recommender.run_directory import Side
+from ..model import TrainedModel
 from .limits import Refusal
 
 MAX_ID_LENGTH = 512

@@ -1,0 +1,173 @@
+"""A scheme as a directory: `config.json` says what it is, `model.safetensors` holds its weights. Never pickle.
+
+Directories may come from anyone. A file is believed only after it was checked: weights against their checksum, and a
+config against the weights beside it, before the memory that it asks for is taken.
+
+
+Arguments from a file: are they of the kinds that the constructor's own signature names?
+
+Python would take a fraction where an integer is meant, and fail later, at the first question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from ..embedding.deep_hash import DeepHashEmbedding
+from ..embedding.hashing import ENCODING_VERSION
+from ..embedding.scheme import EmbeddingScheme
+from ..embedding.schemes import SCHEMES
+from ..embedding.side_features import SideFeatures
+from .tensors import load_tensors, read_shapes, save_tensors
+from .whole import replacing, write_text
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+_LARGEST_CONFIG = 1 << 27  # bytes: the tags of side features are listed in it
+# Arguments that are loops and not only shapes. Each turn leaves at least 8 bytes among the weights, or is one of a few.
+_LOOPS, _FEW_TURNS = ("depth", "num_hashes", "num_bits"), 1 << 13
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def describe_scheme(scheme: EmbeddingScheme) -> dict[str, Any]:
+    """A scheme without its weights, as plain values: its name and its arguments."""
+    name = next(name for name, kind in SCHEMES.items() if kind is type(scheme))
+    return {"scheme": name, "encoding_version": ENCODING_VERSION, "arguments": scheme.config}
+
+
+def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
+    """The scheme that was described, with its starting weights."""
+    if description["encoding_version"] != ENCODING_VERSION:
+        raise ValueError(
+            f"this was saved with version {description['encoding_version']} of the encoding; this library speaks "
+            f"version {ENCODING_VERSION}. Install the release of tableless that wrote it"
+        )
+    if description["scheme"] not in SCHEMES:
+        raise ValueError(f"no scheme is called {description['scheme']!r}; known are {', '.join(SCHEMES)}")
+    scheme = SCHEMES[description["scheme"]]
+    require_kinds(scheme, description["arguments"])
+    return scheme(**{**scheme.old_defaults, **description["arguments"]})
+
+
+def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:
+    """Write a scheme to a directory."""
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / CONFIG) as config, replacing(folder / WEIGHTS) as weights:
+        save_tensors(scheme.state_dict(), weights)
+        write_text(config, _as_json(describe_scheme(scheme)))
+        # Both are on the disk and only want their names. The config of another scheme that was here goes first and the
+        # new one comes last: however this ends, there is none beside the wrong weights.
+        (folder / CONFIG).unlink(missing_ok=True)
+
+
+def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
+    """Read a scheme back, bit-equal, ready to embed (in eval mode)."""
+    folder = Path(directory)
+    return read_model(folder, read_json(folder / CONFIG), build_scheme).eval()
+
+
+def write_model(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write `config.json` and `model.safetensors`; each appears whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    save_tensors(tensors, directory / WEIGHTS)
+    write_text(directory / CONFIG, _as_json(config))
+
+
+def read_model(directory: Path, description: Any, build: Callable[[Any], Model]) -> Model:
+    """`build(description)` with the weights of `model.safetensors`.
+
+    It is built without memory first, and refused unless it has the very tensors that the file has.
+    """
+    config, weights = directory / CONFIG, directory / WEIGHTS
+    shapes = read_shapes(weights)
+    _refuse_long_loops(description, config, weights.stat().st_size)
+    try:
+        with torch.device("meta"):
+            sketch = build(description)
+    except Exception as error:  # whatever nonsense may lead to: it is the file that is wrong
+        raise ValueError(f"{config} does not describe a model: {_reason(error)}") from error
+    try:
+        sketch.load_state_dict({name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{weights} does not belong to the {CONFIG} beside it: {_reason(error)}") from None
+    model = build(description)
+    model.load_state_dict(load_tensors(weights))
+    return model
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file that may come from anyone."""
+    if path.stat().st_size > _LARGEST_CONFIG:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; {_LARGEST_CONFIG:,} are the most")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # broken, not UTF-8, or nested without end
+        raise ValueError(f"{path} is damaged, or not JSON: {_reason(error)}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object, but {type(content).__name__}")
+    return content
+
+
+def _as_json(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
+    """Building without memory still takes time for each layer and each hash function: there can't be any number."""
+    waiting = [description]
+    while waiting:
+        own = waiting.pop()
+        if not isinstance(own, dict):
+            continue
+        waiting.extend(own.values())
+        for name in _LOOPS:
+            if isinstance(own.get(name), int) and own[name] > max(_FEW_TURNS, num_bytes // 8):
+                raise ValueError(
+                    f"{config} has {name} = {own[name]}, and {WEIGHTS} beside it only {num_bytes:,} bytes: "
+                    "they do not belong together"
+                )
+
+
+def _reason(error: BaseException) -> str:
+    """One line of what was wrong."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    lines = [line.strip() for line in str(error).splitlines()]
+    # torch's own message on weights that do not fit begins with a heading.
+    return " ".join(lines[:2]) if lines and lines[0].endswith(":") else lines[0] if lines else type(error).__name__
+
+
+_NESTED: dict[str, type] = {"network": DeepHashEmbedding, "side_features": SideFeatures}
+
+
+def require_kinds(constructed: type[Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that `constructed` is not made for. Unknown names are left to Python."""
+    hints = get_type_hints(constructed.__init__)
+    for name, value in arguments.items():
+        if name in _NESTED and isinstance(value, Mapping):
+            require_kinds(_NESTED[name], value)
+        elif name in hints and not _is_of_kind(value, hints[name]):
+            wanted = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name]).replace("typing.", "")
+            raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {wanted}")
+
+
+def _is_of_kind(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_is_of_kind(value, own) for own in get_args(hint))
+    if hint in (int, float):  # truth is a number to Python, and not to us
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)

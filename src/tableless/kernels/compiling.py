@@ -1,0 +1,55 @@
+"""`compiled`: how every loop here is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import llvmlite.binding as llvm
+import numba
+import numba.extending
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
+FAST_MATH = {"nnan", "ninf", "nsz"}
+
+# LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of our loops. numba can only be told
+# otherwise for the whole process, before it compiles anything. What the user has set stays.
+_config: Any = numba.config
+if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
+    _config.CPU_NAME = llvm.get_host_cpu_name()
+    _config.CPU_FEATURES = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+
+
+def compiled(
+    *, inline: Literal["never", "always"] = "never", fastmath: set[str] | bool = False
+) -> Callable[[Function], Function]:
+    """A decorator that compiles a loop over arrays. `inline="always"` is for parts of loops.
+
+    The code is kept on disk for the next process, and runs without Python's lock. The numpy error model leaves out the
+    check for a zero divisor, which would keep loops with a division from being vectorised.
+    """
+    decorator: Any = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath)
+    return decorator
+
+
+def _float_of_bits(typing_context: Any, bits: Any) -> Any:
+    return numba.float32(numba.int32), _reinterpreted
+
+
+def _bits_of_float(typing_context: Any, number: Any) -> Any:
+    return numba.int32(numba.float32), _reinterpreted
+
+
+def _reinterpreted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+
+_in_loops: Any = numba.extending.intrinsic
+
+float_of_bits = _in_loops(_float_of_bits)
+"""Within a loop: the float32 that has the bits of an int32. By way of an array and its view it would go to memory."""
+
+bits_of_float = _in_loops(_bits_of_float)
+"""Within a loop: the bits of a float32 as an int32."""

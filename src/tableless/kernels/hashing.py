@@ -1,0 +1,95 @@
+"""The compiled loops behind hashing. Importing this module imports numba (0.3 s), so do it where a kernel is called."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .compiling import compiled
+
+Int64s = NDArray[np.int64]
+UInt32s = NDArray[np.uint32]
+Floats = NDArray[np.float32]
+
+
+@compiled()
+def buckets(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Int64s) -> None:
+    """Fill `out` [len(ids), num_hashes] with the buckets of `ids`."""
+    high, low, offset, prime = _columns(coefficients)
+    inverse_prime, inverse_buckets, size = 1.0 / prime, 1.0 / num_buckets, np.int32(num_buckets)
+    for row in range(len(ids)):
+        upper, lower = _digits(ids[row])
+        for i in range(len(prime)):
+            total = _total(high[i], upper, low[i], lower, offset[i])
+            out[row, i] = _bucket(total, prime[i], inverse_prime[i], size, inverse_buckets)
+
+
+@compiled()
+def uniform_codes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: Floats) -> None:
+    """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids`, in one pass that never stores a bucket."""
+    high, low, offset, prime = _columns(coefficients)
+    inverse_prime, inverse_buckets, size = 1.0 / prime, 1.0 / num_buckets, np.int32(num_buckets)
+    step = np.float32(2.0 / (num_buckets - 1))
+    for row in range(len(ids)):
+        upper, lower = _digits(ids[row])
+        for i in range(len(prime)):
+            total = _total(high[i], upper, low[i], lower, offset[i])
+            bucket = _bucket(total, prime[i], inverse_prime[i], size, inverse_buckets)
+            out[row, i] = np.float32(bucket) * step - np.float32(1.0)
+
+
+@compiled()
+def uniform_codes_as_bytes(ids: Int64s, coefficients: Int64s, num_buckets: int, out: NDArray[np.int8]) -> None:
+    """Fill `out` [len(ids), num_hashes] with the uniform codes of `ids` in steps of 1/127."""
+    high, low, offset, prime = _columns(coefficients)
+    inverse_prime, inverse_buckets, size = 1.0 / prime, 1.0 / num_buckets, np.int32(num_buckets)
+    step = np.float32(254.0 / (num_buckets - 1))
+    for row in range(len(ids)):
+        upper, lower = _digits(ids[row])
+        for i in range(len(prime)):
+            total = _total(high[i], upper, low[i], lower, offset[i])
+            bucket = _bucket(total, prime[i], inverse_prime[i], size, inverse_buckets)
+            out[row, i] = np.int8(np.int32(np.float32(bucket) * step + np.float32(0.5)) - np.int32(127))
+
+
+@compiled(inline="always")
+def _digits(id_: np.int64) -> tuple[np.uint64, np.uint64]:
+    return np.uint64(id_) >> np.uint64(32), np.uint64(id_) & np.uint64(0xFFFFFFFF)
+
+
+@compiled(inline="always")
+def _total(high: np.uint32, upper: np.uint64, low: np.uint32, lower: np.uint64, offset: np.uint32) -> np.int64:
+    """Below 2^63. That all factors have 32 bits is for the compiler to see: it multiplies such much faster."""
+    upper, lower = upper & np.uint64(0xFFFFFFFF), lower & np.uint64(0xFFFFFFFF)
+    return np.int64(np.uint64(high) * upper + np.uint64(low) * lower + np.uint64(offset))
+
+
+@compiled(inline="always")
+def _bucket(
+    total: np.int64, prime: np.int32, inverse_prime: float, num_buckets: np.int32, inverse_buckets: float
+) -> np.int32:
+    """`total % prime % num_buckets` without an integer division, which is ten times slower and is not vectorised.
+
+    The inverses are 1/prime and 1/num_buckets. A float64 quotient below 2^50 is off by at most one.
+    """
+    rest = _remainder(total, np.int64(np.float64(total) * inverse_prime), prime)
+    return _remainder(rest, np.int32(np.float64(rest) * inverse_buckets), num_buckets)
+
+
+@compiled(inline="always")
+def _remainder(dividend: np.int64 | np.int32, quotient: np.int64 | np.int32, divisor: np.int32) -> np.int32:
+    """`dividend % divisor`, given a quotient that is off by at most one, and a divisor of at most 2^30.
+
+    What is left lies between -divisor and twice the divisor, so its low 32 bits tell it: the others are not computed.
+    """
+    rest = np.int32(dividend - quotient * divisor)
+    rest = np.int32(rest + divisor) if rest < 0 else rest
+    return np.int32(rest - divisor) if rest >= divisor else rest
+
+
+@compiled()
+def _columns(coefficients: Int64s) -> tuple[UInt32s, UInt32s, UInt32s, NDArray[np.int32]]:
+    """Each coefficient's values side by side in memory, as vector loads want them; they are below 2^30."""
+    columns = coefficients.T
+    high, low, offset = columns[0].astype(np.uint32), columns[1].astype(np.uint32), columns[2].astype(np.uint32)
+    return high, low, offset, columns[3].astype(np.int32)

@@ -1,0 +1,131 @@
+"""Rows shared out over threads that each run torch on one core: better than splitting every small product.
+
+Memory that is freed and needed again a moment later stays with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+
+def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) -> None:
+    """Call `work(start, stop)` for ranges that make up 0 … count, on as many threads as torch may use.
+
+    A range has at least `fewest` rows: to wake a thread up takes as long as some. Where there are not enough for two,
+    the caller does them, and torch may split each operation over its own threads, which are quicker to wake.
+    """
+    shares = min(torch.get_num_threads(), count // fewest)
+    if shares < 2:
+        work(0, count)
+        return
+    bounds = [count * share // shares for share in range(shares + 1)]
+    futures = [_pool(torch.get_num_threads()).submit(work, start, stop) for start, stop in pairwise(bounds)]
+    for future in futures:
+        future.result()
+
+
+@functools.cache
+def _pool(size: int) -> ThreadPoolExecutor:
+    pool = ThreadPoolExecutor(size, thread_name_prefix="tableless", initializer=_use_one_core, initargs=(size,))
+    everyone = threading.Barrier(size)
+    for ready in [pool.submit(everyone.wait) for _ in range(size)]:  # all threads are there, and torch's number is back
+        ready.result()
+    return pool
+
+
+def _use_one_core(usual: int) -> None:
+    """Let torch use one core in this thread. It takes that for all threads to come, too, so it is told again."""
+    torch.set_num_threads(1)
+    other = threading.Thread(target=torch.set_num_threads, args=(usual,))
+    other.start()
+    other.join()
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One option of glibc's `mallopt`: its number, our value, its default, and its name in the environment."""
+
+    number: int
+    keeping: int
+    default: int
+    name: str
+
+    def usual(self) -> int:
+        """What the environment asks for, else the default: what glibc starts with."""
+        tunables = dict(part.split("=", 1) for part in os.environ.get("GLIBC_TUNABLES", "").split(":") if "=" in part)
+        text = tunables.get(f"glibc.malloc.{self.name}") or os.environ.get(f"MALLOC_{self.name.upper()}_") or ""
+        try:
+            return min(int(text, 0), _LARGEST_INT)
+        except ValueError:
+            return self.default
+
+
+_LARGEST_INT = 2**31 - 1  # mallopt takes no more
+_OPTIONS = (
+    _Option(-1, _LARGEST_INT, 128 * 1024, "trim_threshold"),
+    _Option(-2, 64 * 1024 * 1024, 128 * 1024, "top_pad"),
+    _Option(-4, 0, 65_536, "mmap_max"),
+)
+_lock = threading.Lock()
+_users = 0  # how many are inside `keeping_freed_memory` now: glibc's options are those of the whole process
+
+
+@contextlib.contextmanager
+def keeping_freed_memory() -> Iterator[None]:
+    """Within it, glibc does not return large freed blocks to the kernel. Elsewhere nothing happens.
+
+    A training step allocates the same few large blocks again and again; got from the kernel each time, every page of
+    them costs a fault, which together takes as long as the arithmetic.
+
+    When the last one leaves, the options become what the environment asks for (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_
+    and so on), else glibc's defaults. That is not always what they were: glibc can't be asked. A program that calls
+    `mallopt` itself must call it again, and glibc no longer moves the size from which it uses `mmap`.
+    """
+    library = _glibc()
+    if library is None:
+        yield
+        return
+    _count(library, 1)
+    try:
+        yield
+    finally:
+        _count(library, -1)
+
+
+def give_memory_back() -> None:
+    """Return to the kernel what was freed; nothing happens where the C library is not glibc."""
+    library = _glibc()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+def _count(library: Any, change: int) -> None:
+    """The first to come sets the options, the last to leave sets them to the usual values."""
+    global _users
+    with _lock:
+        _users += change
+        if _users == 1 and change == 1:
+            for option in _OPTIONS:
+                library.mallopt(option.number, option.keeping)
+        elif _users == 0:
+            for option in _OPTIONS:
+                library.mallopt(option.number, option.usual())
+            library.malloc_trim(0)
+
+
+def _glibc() -> Any:
+    try:
+        library = ctypes.CDLL(None)
+        return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
+    except (OSError, TypeError):  # Windows: there is no library of the process's own symbols
+        return None

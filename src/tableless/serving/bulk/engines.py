@@ -1,0 +1,126 @@
+"""The Ray engine: the same worker for every block, on all machines of a cluster.
+
+One job: which model embeds which ids into which directory. Every engine calls the same worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...recommender.run_directory import Side, TrainedRun
+from .blocks import Block
+from .places import Place
+from .vectors import Embedder, id_batches, write_vectors
+
+_RUN_FILES = ("config.json", "model.safetensors", "items.parquet", "users.parquet")
+_FEWEST_CPUS = 2  # with one, Ray Data waits for ever for a second
+
+
+def run_on_ray(job: Job, blocks: Sequence[Block], *, address: str | None = None) -> Iterator[int]:
+    """Yields the vectors of each block as it is done, in any order; what is wrong with one is said at the end.
+
+    The cluster is at `address` or $RAY_ADDRESS; without either, one is started on this machine for as long as this
+    takes. The run directory travels to the workers; ids and output must be in places that all of them reach.
+    """
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ImportError("--engine ray needs Ray: pip install 'tableless[scale]'") from None
+
+    worker: Any = _RayWorker  # Ray makes an actor of a class; its types only know functions
+    with connected(ray, address):
+        files = {name: (job.run / name).read_bytes() for name in _RUN_FILES if (job.run / name).exists()}
+        done = ray.data.from_items([asdict(block) for block in blocks], override_num_blocks=len(blocks)).map(
+            worker,
+            fn_constructor_args=(job, ray.put(files)),
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=len(blocks)),
+            num_cpus=1,
+        )
+        errors = []
+        for row in done.iter_rows():
+            if row["error"]:
+                errors.append(row["error"])
+            else:
+                yield row["vectors"]
+        if errors:
+            raise ValueError(f"{errors[0]} (and {len(errors) - 1} more)" if len(errors) > 1 else errors[0])
+
+
+class _RayWorker:
+    """A `BlockWorker` on another machine. What is wrong with a block comes back as a sentence, not as a stack."""
+
+    def __init__(self, job: Job, files: Any) -> None:
+        import ray
+
+        self._directory = tempfile.TemporaryDirectory(prefix="tableless-")
+        for name, content in ray.get(files).items():
+            (Path(self._directory.name) / name).write_bytes(content)
+        self._work = BlockWorker(replace(job, run=Path(self._directory.name)))
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"vectors": self._work(Block(**row)), "error": ""}
+        except (ValueError, OSError) as error:
+            return {"vectors": 0, "error": str(error)}
+
+
+@contextmanager
+def connected(ray: Any, address: str | None) -> Iterator[None]:
+    """Ray, as it is, or at an address, or started here; left as it was found."""
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells of every plan and of every setting
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    settings: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
+    if address or os.environ.get("RAY_ADDRESS"):
+        ray.init(address=address, **settings)
+    else:
+        cpus = max(_FEWEST_CPUS, os.cpu_count() or 1)
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **settings)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+_BLOCKS_AT_ONCE = 2  # while one is opened or closed, the other computes: small files are mostly opening and closing
+
+
+@dataclass(frozen=True)
+class Job:
+    """What does not change from block to block."""
+
+    run: Path
+    base: Place  # names of sources are relative to it
+    out: Place
+    side: Side
+    column: str | None
+
+
+class BlockWorker:
+    """Embeds block after block, with a model that is loaded once."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._embed = Embedder(TrainedRun(job.run), job.side)
+
+    def __call__(self, block: Block) -> int:
+        """Write the part of a block; returns how many vectors it has."""
+        place, groups = self._job.base / block.source, range(block.first, block.stop)
+        batches = id_batches(place, self._job.column, kind=self._embed.kind, row_groups=groups)
+        return write_vectors(self._embed, batches, self._job.out / block.part, source=block.source)
+
+
+def run_here(job: Job, blocks: Sequence[Block]) -> Iterator[int]:
+    """The local engine: on all of torch's threads; yields the vectors of each block, in order."""
+    with ThreadPoolExecutor(_BLOCKS_AT_ONCE) as threads:
+        yield from threads.map(BlockWorker(job), blocks)
