@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from tableless import DeepHashEmbedding
-from tableless.embedding.decoders import Activation, Architecture, EmbeddingNetwork
-from tableless.embedding.layers import BatchNorm, Grouping
+from tableless.embedding.decoders import Architecture, EmbeddingNetwork
+from tableless.embedding.layers import Activation, BatchNorm, Grouping
 
 every_architecture = pytest.mark.parametrize("architecture", get_args(Architecture))
 every_activation = pytest.mark.parametrize("activation", get_args(Activation))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tableless import SCHEMES, DeepHashEmbedding, SideFeatures
-from tableless.embedding.decoders import Activation, Architecture
-from tableless.embedding.layers import BatchNorm
+from tableless.embedding.decoders import Architecture
+from tableless.embedding.layers import Activation, BatchNorm
 from tableless.kernels import id_index as kernels
 from tableless.serving import FastEmbedding
 
@@ -237,7 +237,7 @@ def assert_precision_is_true(scheme, ids):
 @pytest.mark.usefixtures("_int8_on_any_cpu")
 def test_int8_codes_are_the_codes_rounded():
     scheme = trained(num_hashes=256)
-    network = FastEmbedding(scheme, precision="int8")._network
+    network = FastEmbedding(scheme, precision="int8")._served.vectors
     row_scale = np.empty(256, np.float32)
     codes = network._codes_as_bytes(IDS[:256], row_scale)
     assert (

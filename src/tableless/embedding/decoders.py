@@ -1,6 +1,6 @@
-"""Codes → embeddings: the deep, narrow network of section 3.3, its rivals of section 4.7, and experts.
+"""Codes → embeddings: the deep, narrow network of section 3.3, the other networks of section 4.7, and experts.
 
-With `num_experts` > 1 every layer holds that many weight matrices, rows are grouped by expert, and one batched product
+With `num_experts` > 1 every layer holds that many weight matrices. Rows are grouped by expert, and one batched product
 serves them all.
 """
 
@@ -14,20 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import uses_kernels
-from .layers import ACTIVATIONS, BatchNorm, ExpertLinear, Grouping
+from .layers import ACTIVATIONS, Activation, BatchNorm, ExpertLinear, Grouping
 from .scheme import INITIAL_STD, normal, seeded
 
 Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet", "residual"]
-Activation = Literal["mish", "relu", "silu", "tanh", "sine"]
 Normalization = Literal["batch", "none"]
 
 
 class EmbeddingNetwork(nn.Module):
     """`depth` (h) hidden layers and a linear output layer.
 
-    `width` (d_NN) is that of the widest hidden layer: all of them, or the last (pyramid) or first (inverted) of a
-    series that doubles. `densenet` feeds each layer all hidden layers before it; `residual` adds each layer's input
-    to its output. There is neither activation nor normalization at the output: embeddings may take any value.
+    `width` (d_NN) is that of the widest hidden layer. In a pyramid the widths double from layer to layer, and the last
+    is the widest; in an inverted pyramid the first is. In all other architectures every layer has this width. What the
+    layers are fed is said by `through_hidden_layers`. The output has no activation and no normalization, because
+    embeddings may take any value.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EmbeddingNetwork(nn.Module):
     ) -> None:
         super().__init__()
         _require_choice("architecture", architecture, get_args(Architecture))
-        _require_choice("activation", activation, get_args(Activation))
+        _require_choice("activation", activation, tuple(ACTIVATIONS))
         _require_choice("normalization", normalization, get_args(Normalization))
         for name, value in (("width", width), ("num_experts", num_experts)):
             if value < 1:
@@ -56,11 +56,12 @@ class EmbeddingNetwork(nn.Module):
             raise ValueError(f"depth is {depth}; it must be at least 0 (a linear map)")
         self.code_dim = code_dim
         self.embedding_dim = embedding_dim
+        self.activation = activation
         self.architecture = architecture
         self.num_experts = num_experts
         generator = seeded(seed)
-        # Every weight starts at the scale that gives each pre-activation variance 1, with or without batch norm, so
-        # the depth of the network does not change what it starts at; only the output layer aims at initial_std.
+        # Weights start at the scale that gives the inputs of every activation variance 1, with batch norm or without.
+        # So the start does not depend on the depth. Only the output layer aims at initial_std.
         activated = _mean_square_after(ACTIVATIONS[activation])
         self.hidden = nn.ModuleList()
         inputs, mean_square, all_widths = code_dim, code_mean_square, 0
@@ -77,7 +78,7 @@ class EmbeddingNetwork(nn.Module):
         )
 
     def forward(self, codes: Tensor, experts: Tensor | None = None) -> Tensor:
-        """[..., code_dim] (and, with several experts, int64 [...]: whose turn it is) -> [..., embedding_dim]."""
+        """Codes [..., code_dim] -> [..., embedding_dim]. `experts` (int64 [...]) names the expert of each code."""
         rows = codes.reshape(-1, self.code_dim)
         if self.num_experts == 1:
             embeddings = self._through_layers(rows, None)
@@ -89,20 +90,39 @@ class EmbeddingNetwork(nn.Module):
 
     def _through_layers(self, rows: Tensor, groups: Grouping | None) -> Tensor:
         """[n, code_dim], or [num_experts, capacity, code_dim] in groups."""
-        before: list[Tensor] = []
-        for layer in self.hidden:
-            after = layer(rows, groups)
-            if self.architecture == "residual" and before:
-                after = after + rows
-            before.append(after)
-            rows = torch.cat(before, dim=-1) if self.architecture == "densenet" else after
+        hidden = list(self.hidden)
+        rows = through_hidden_layers(rows, len(hidden), self.architecture, lambda number, x: hidden[number](x, groups))
         return self.output(rows)
+
+
+def through_hidden_layers(
+    rows: Tensor,
+    depth: int,
+    architecture: Architecture,
+    layer: Callable[[int, Tensor], Tensor],
+    *,
+    add: Callable[[Tensor, Tensor], Tensor] = torch.add,
+) -> Tensor:
+    """Codes -> what the output layer is fed. Every form of the network runs by this function.
+
+    `layer(number, rows)` computes one hidden layer with its activation; it is called for 0 to `depth` - 1 in order. In
+    `densenet` a layer is fed all hidden layers before it. In `residual` a layer's input is added to its output (not in
+    the first, whose input is the code) by `add(output, input)`, which may work in place.
+    """
+    before: list[Tensor] = []
+    for number in range(depth):
+        after = layer(number, rows)
+        if architecture == "residual" and before:
+            after = add(after, rows)
+        before.append(after)
+        rows = torch.cat(before, dim=-1) if architecture == "densenet" else after
+    return rows
 
 
 class HiddenLayer(nn.Module):
     """Linear, normalization, activation."""
 
-    def __init__(self, linear: nn.Module, norm: nn.Module, activation: str) -> None:
+    def __init__(self, linear: nn.Module, norm: nn.Module, activation: Activation) -> None:
         super().__init__()
         self.linear = linear
         self.norm = norm
@@ -128,7 +148,7 @@ def _linear(inputs: int, outputs: int, num_experts: int, std: float, generator: 
     return linear
 
 
-def _hidden_widths(architecture: str, width: int, depth: int) -> list[int]:
+def _hidden_widths(architecture: Architecture, width: int, depth: int) -> list[int]:
     halved = [max(1, width >> steps) for steps in range(depth)]
     if architecture == "inverted-pyramid":
         return halved

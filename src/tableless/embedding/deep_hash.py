@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Self
 
-from .decoders import Activation, Architecture, EmbeddingNetwork, Normalization
+from .decoders import Architecture, EmbeddingNetwork, Normalization
 from .encoders import (
     BinaryEncoder,
     DenseHashEncoder,
@@ -18,16 +18,20 @@ from .encoders import (
     SideFeatureEncoder,
 )
 from .hashing import HashFamily, derive_seed
-from .scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, resolve_budget
+from .inference.folding import ExpertsApart
+from .inference.int8 import Int8Network
+from .inference.network import FloatNetwork
+from .layers import Activation
+from .scheme import INITIAL_STD, Budget, EmbeddingScheme, Precision, Served, fit_to_budget, resolve_budget
 from .side_features import SideFeatures
 
 Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
 
 PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization": "batch", "num_experts": 1}
-"""What the paper fixes, as arguments for `from_budget`."""
+"""The network of the paper, as arguments for `from_budget`."""
 
-# Found on validation data of MovieLens-1M by fitting to a trained table: 64 hashes tell ids apart as well as 1024 and
-# leave the parameters to the layers that memorise, and without batch norm the fit is closer in less time.
+# Found on validation data of MovieLens-1M by fitting to a trained table: 64 hashes tell ids apart as well as 1024, and
+# leave more parameters for the layers that memorise. Without batch norm the fit is closer in less time.
 _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
 # Experts of this size (some 170 wide) memorise as well as one large network, at a fraction of its arithmetic.
 _PARAMETERS_PER_EXPERT = 110_000
@@ -36,12 +40,12 @@ _PARAMETERS_PER_EXPERT = 110_000
 class DeepHashEmbedding(EmbeddingScheme):
     """DHE (section 3): no table, a size that does not depend on the vocabulary, and a vector for any id.
 
-    `num_hashes` is the paper's k, `num_buckets` its m, `width` d_NN and `depth` h. `num_experts` > 1 splits the
-    network into that many equal ones of `width` each, and a hash of the id, independent of its code, picks one: the
-    arithmetic per id is that of one.
+    `num_hashes` is the paper's k, `num_buckets` its m, `width` d_NN and `depth` h. With `num_experts` > 1 there are
+    that many equal networks of `width` each, and a hash of the id, independent of its code, picks one. So an id costs
+    the arithmetic of one.
 
-    `encoding` other than the default is for comparison (section 4.4) and needs `vocab_size`. `side_features` go into
-    the code beside the hashes; a mapping (as `config` has it) makes empty ones to be filled by `add` or a state dict.
+    Another `encoding` than the default is for comparison (section 4.4) and needs `vocab_size`. `side_features` go into
+    the code beside the hashes; a mapping (as `config` has it) makes empty ones, which `add` or a state dict fills.
     """
 
     open_vocabulary = True
@@ -111,6 +115,17 @@ class DeepHashEmbedding(EmbeddingScheme):
             return self.decoder(self.encoder(ids))
         return self.decoder(self.encoder(ids), self.router(ids)[..., 0])
 
+    def served(self, precision: Precision, sample_ids: Tensor) -> Served:
+        """Its network with batch norm folded in, in float32 or int8."""
+        if precision == "int8":
+            network = Int8Network(self.encoder, self.decoder, self.router, sample_ids)
+            return Served(network, "int8" if network.rounds else "fp32")
+        return Served(FloatNetwork(self.encoder, self.decoder, self.router))
+
+    def exported(self) -> nn.Module:
+        """With a network for each expert, so that an id costs one of them."""
+        return ExpertsApart(self.encoder, self.decoder, self.router)
+
     @property
     def side_features(self) -> SideFeatures | None:
         """The side features in the encoding, if there are any: `scheme.side_features.add(ids, rows)`."""
@@ -118,7 +133,7 @@ class DeepHashEmbedding(EmbeddingScheme):
 
     @property
     def config(self) -> dict[str, Any]:
-        """As for every scheme; of the side features only their kind, since their rows are in the state dict."""
+        """As for every scheme. Of the side features it has their kind only: their rows are in the state dict."""
         config = super().config
         if self.side_features is not None:
             config["side_features"] = self.side_features.config
@@ -128,9 +143,9 @@ class DeepHashEmbedding(EmbeddingScheme):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, **options: Any) -> Self:
         """The widest network the budget pays for, in the shape that memorises best (docs/decisions.md).
 
-        `options` are constructor arguments to fix instead; `**PAPER_NETWORK` is the network of the paper. `vocab_size`
-        serves to resolve a budget like "1/4" (and the encodings that need it), nothing else: the result is as good for
-        ids beyond it.
+        `options` are constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the
+        paper. `vocab_size` says what a budget like "1/4" comes to. The scheme serves ids beyond it just as well, except
+        with an encoding that depends on the vocabulary.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
         chosen = {**_BEST_NETWORK, "num_experts": max(1, round(allowed / _PARAMETERS_PER_EXPERT)), **options}

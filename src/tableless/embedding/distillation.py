@@ -96,7 +96,7 @@ def distil(
         learning_rate = _rate_for(learner)
     steps, settings = 0, dict[str, Any]()
     if left.any():
-        batch_size = batch_size or _default_batch(int(left.sum()), getattr(learner, "num_experts", 1))
+        batch_size = batch_size or _default_batch(int(left.sum()), learner.num_experts)
         own = ids[left], rows[left], metric, weights[left]
         steps, rate = _fit(learner, *own, visits, batch_size, learning_rate, seed, on_step)
         settle_statistics(learner, ids[left])

@@ -1,7 +1,6 @@
 """Ids → codes: dense hash encoding, the encodings the paper compares it with, and side features beside any of them.
 
-An encoder has `code_dim`, and `mean_square`, the mean square of a coordinate, by which the network scales its first
-layer. Codes are computed for the batch at hand; nothing is stored per id.
+Codes are computed for each batch anew; nothing is stored for an id.
 """
 
 from __future__ import annotations
@@ -22,8 +21,15 @@ class Encoder(nn.Module):
     """What every encoder offers beside `forward(ids) -> codes`."""
 
     code_dim: int
+    """Numbers in a code."""
     mean_square: float
+    """The mean square of such a number, by which the network scales its first layer."""
     open_vocabulary: bool
+
+    @property
+    def uniform_hashes(self) -> HashFamily | None:
+        """The hashes, if the code is nothing but their buckets scaled to [-1, 1]: there are loops for such codes."""
+        return None
 
 
 class DenseHashEncoder(Encoder):
@@ -60,12 +66,17 @@ class DenseHashEncoder(Encoder):
             return kernel_uniform_codes(ids, self.hashes.coefficients, num_buckets)
         return self.hashes(ids).to(torch.float32) * (2 / (num_buckets - 1)) - 1
 
+    @property
+    def uniform_hashes(self) -> HashFamily | None:
+        """All hashes, unless the codes are normal."""
+        return self.hashes if self.distribution == "uniform" else None
+
 
 def _box_muller(buckets: Tensor, num_buckets: int) -> Tensor:
-    """Buckets [..., k] -> standard normal [..., k]; the ½ keeps the logarithm finite for bucket 0.
+    """Buckets [..., k] -> standard normal [..., k]. The ½ keeps the logarithm finite for bucket 0.
 
-    In float64: near u = 1 the logarithm of a float32 is wrong in the fifth digit. The cosine is written as a sine
-    because ONNX Runtime has only the latter in double precision.
+    In float64, since the logarithm of a float32 near u = 1 is wrong in the fifth digit. The cosine is written as a
+    sine, since ONNX Runtime has no cosine in double precision.
     """
     u = (buckets.to(torch.float64) + 0.5) / num_buckets
     radius = torch.sqrt(-2 * torch.log(u[..., 0::2]))
@@ -75,7 +86,7 @@ def _box_muller(buckets: Tensor, num_buckets: int) -> Tensor:
 
 
 class IdentityEncoder(Encoder):
-    """The id itself, scaled to [0, 1]: unique but one-dimensional."""
+    """The id itself, scaled to [0, 1]: unique, but one number only."""
 
     open_vocabulary = False
     code_dim = 1
@@ -113,8 +124,8 @@ class BinaryEncoder(Encoder):
 class RandomFourierEncoder(Encoder):
     """√2·cos(ω·x + φ) of the scaled id x, with ω normal and φ uniform: the features used for coordinates in space.
 
-    `scale` is the standard deviation of ω. Small values make codes that change slowly with the id, large ones make
-    them noise; the default lets the finest feature turn once over about a hundredth of the vocabulary.
+    `scale` is the standard deviation of ω. With small values codes change slowly with the id, with large values they
+    are noise. By default the finest feature turns once in about a hundredth of the vocabulary.
     """
 
     open_vocabulary = False
@@ -126,7 +137,7 @@ class RandomFourierEncoder(Encoder):
         super().__init__()
         self.vocab_size = vocab_size
         self.code_dim = num_features
-        # The gaussian codes of the specified hash are normal numbers that every machine agrees on.
+        # Normal numbers made as gaussian codes are: the same on every machine.
         normals = _box_muller(_uniform_integers(2 * num_features, seed), 2**30)
         self.register_buffer("frequencies", normals[:num_features] * scale)
         self.register_buffer(

@@ -1,16 +1,18 @@
-"""Head and tail: tables and networks together, the third future work of the paper (section 5)."""
+"""Head and tail: a table for frequent ids and a network for the others (section 5 of the paper, future work)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from typing_extensions import Self
 
 from .deep_hash import DeepHashEmbedding
-from .scheme import INITIAL_STD, Budget, EmbeddingScheme, resolve_budget, seeded
+from .scheme import INITIAL_STD, Budget, EmbeddingScheme, Precision, Served, resolve_budget, seeded
 from .tables.frequent_rows import FrequentRows
 
 _HEAD_SHARE = 0.1  # on ML-1M at 1/4 more rows meant a lower validation AUC (docs/decisions.md)
@@ -19,7 +21,7 @@ _HEAD_SHARE = 0.1  # on ML-1M at 1/4 more rows meant a lower validation AUC (doc
 class HeadAndTail(EmbeddingScheme):
     """The `num_frequent` most frequent ids have a row each (`head`); a deep hash embedding computes the rest (`tail`).
 
-    `head.assign` says which they are. `network` are the arguments of the `DeepHashEmbedding`.
+    `assign_frequent` says which they are. `network` are the arguments of the `DeepHashEmbedding`.
     """
 
     open_vocabulary = True
@@ -47,18 +49,39 @@ class HeadAndTail(EmbeddingScheme):
         """Int64 [...] -> float32 [..., embedding_dim]."""
         if not self.num_frequent:
             return self.tail(ids)
-        if torch.compiler.is_compiling():  # shapes must not depend on the data
-            rows, is_frequent = self.head(ids)
-            return torch.where(is_frequent.unsqueeze(-1), rows, self.tail(ids))
+        if torch.compiler.is_compiling():
+            return _both(ids, self.head, self.tail)
         rows, is_frequent = self.head(ids.reshape(-1))
         rest = (~is_frequent).nonzero().squeeze(-1)
         return rows.index_copy(0, rest, self.tail(ids.reshape(-1)[rest])).view(*ids.shape, self.embedding_dim)
+
+    def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """The ids with the highest counts get a row each."""
+        self.head.assign_most_frequent(ids, counts)
 
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
         """The head's rows are taken over as they are; the tail has to learn the others."""
         return self.tail, ~self.head.take_over(ids, rows, weights)
+
+    def served(self, precision: Precision, sample_ids: Tensor) -> Served:
+        """The rows of the head, and the tail as it is served."""
+        tail = self.tail.served(precision, sample_ids)
+        if not self.num_frequent:
+            return tail
+
+        def vectors(ids: Tensor) -> Tensor:
+            rows, is_frequent = self.head(ids)
+            rest = (~is_frequent).nonzero().squeeze(-1)
+            return rows.index_copy_(0, rest, tail.vectors(ids[rest]))
+
+        return Served(vectors, tail.precision)
+
+    def exported(self) -> nn.Module:
+        """The rows of the head, and the tail as it is exported."""
+        tail = self.tail.exported()
+        return _Exported(self.head, tail) if self.num_frequent else tail
 
     @classmethod
     def from_budget(
@@ -92,8 +115,25 @@ class HeadAndTail(EmbeddingScheme):
         return scheme
 
 
+class _Exported(nn.Module):
+    def __init__(self, head: FrequentRows, tail: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+        self.tail = tail
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int64 [n] -> float32 [n, embedding_dim]."""
+        return _both(ids, self.head, self.tail)
+
+
+def _both(ids: Tensor, head: FrequentRows, tail: nn.Module) -> Tensor:
+    """Head and tail for every id, and the right one of the two: shapes that do not depend on the data."""
+    rows, is_frequent = head(ids)
+    return torch.where(is_frequent.unsqueeze(-1), rows, tail(ids))
+
+
 def _arguments(network: DeepHashEmbedding) -> dict[str, Any]:
-    """What builds it again, without what head and tail share."""
+    """The arguments that build it again, without those that head and tail share."""
     return {
         name: value for name, value in network.config.items() if name not in ("embedding_dim", "initial_std", "seed")
     }

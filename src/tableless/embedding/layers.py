@@ -1,13 +1,12 @@
-"""Batch norm and Mish of a training batch in one go: apart they cost more than the products around them.
+"""The parts of the network: activations, linear layers of several experts, batch norm, and rows grouped by expert.
 
-Rows sorted into groups, so that one batched product serves many small networks at once.
-
-The activations of the network, and a Mish with one exponential: torch's own is most of the cost of a small layer."""
+Mish, and batch norm with Mish, have compiled loops. torch's own take longer than the matrix products around them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,116 +16,22 @@ from ..kernels import uses_kernels
 from .scheme import normal
 
 
-def norm_and_mish(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """mish(batch_norm(x)) of float32 [n, width] on the CPU, and the mean and (biased) variance of the columns."""
-    return _NormAndMish.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
-
-
-class _NormAndMish(torch.autograd.Function):
-    """Not an operator of `torch.library`, which would take as long to call as a small layer to compute."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Keeps what the backward pass needs: x and the slope of Mish, and some numbers for each column."""
-        from ..kernels import activations as loops
-
-        x = x.contiguous()
-        out, slope = torch.empty_like(x), torch.empty_like(x)
-        mean, variance = torch.empty_like(weight), torch.empty_like(weight)
-        loops.moments(x.numpy(), mean.numpy(), variance.numpy())
-        inverse_std = torch.rsqrt(variance + eps)
-        scale = weight * inverse_std
-        arrays = (x, scale, bias - mean * scale, out, slope)
-        loops.mish_of_line(*(tensor.numpy() for tensor in arrays))
-        ctx.save_for_backward(slope, x, mean, inverse_std, scale)
-        ctx.mark_non_differentiable(mean, variance)
-        ctx.set_materialize_grads(False)
-        return out, mean, variance
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """By x, weight and bias."""
-        from ..kernels import activations as loops
-
-        gradient, scale = gradients[0].contiguous(), ctx.saved_tensors[-1]
-        to_x, to_weight, to_bias = torch.empty_like(gradient), torch.empty_like(scale), torch.empty_like(scale)
-        arrays = (gradient, *ctx.saved_tensors, to_x, to_weight, to_bias)
-        loops.norm_and_mish_backward(*(tensor.numpy() for tensor in arrays))
-        return to_x, to_weight, to_bias, None
-
-
-class Grouping:
-    """Where each of n rows goes in a block [num_groups, capacity, …], and how many rows each group holds.
-
-    The capacity is that of the fullest group, so no row is ever dropped; what is left over is padding.
-    """
-
-    def __init__(self, groups: Tensor, num_groups: int) -> None:
-        num_rows = groups.shape[0]
-        self.num_groups = num_groups
-        if torch.compiler.is_exporting():
-            # An exported program needs shapes that do not depend on the data: every group has room for every row.
-            self.counts = torch.full((num_groups,), num_rows, device=groups.device)
-            self.capacity = num_rows
-            self.position = groups * num_rows + torch.arange(num_rows, device=groups.device)
-            return
-        self.counts = torch.bincount(groups, minlength=num_groups)  # [num_groups]
-        self.capacity = int(self.counts.max()) if num_rows else 0
-        order = groups.argsort(stable=True)
-        start = self.counts.cumsum(0) - self.counts
-        slot = torch.arange(num_rows, device=groups.device) - start[groups[order]]
-        self.position = torch.empty_like(order)
-        self.position[order] = groups[order] * self.capacity + slot
-
-    def scatter(self, rows: Tensor) -> Tensor:
-        """[n, size] -> [num_groups, capacity, size]; padding is zero."""
-        block = rows.new_zeros(self.num_groups * self.capacity, rows.shape[-1])
-        return block.index_put((self.position,), rows).view(self.num_groups, self.capacity, rows.shape[-1])
-
-    def gather(self, block: Tensor) -> Tensor:
-        """[num_groups, capacity, size] -> [n, size], each row back where it came from."""
-        return block.flatten(0, 1)[self.position]
-
-
 def mish(x: Tensor) -> Tensor:
-    """x·tanh(ln(1 + eˣ)): a compiled loop on the CPU, torch's elsewhere and where torch compiles."""
+    """x·tanh(ln(1 + eˣ)), by a compiled loop on the CPU. On other devices, or if torch compiles, by torch's own."""
     if not uses_kernels(x) or torch.compiler.is_compiling() or x.dtype != torch.float32:
         return F.mish(x)
     return _Mish.apply(x)  # type: ignore[no-untyped-call]
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+Activation = Literal["mish", "relu", "silu", "tanh", "sine"]
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "mish": mish,
     "relu": F.relu,
     "silu": F.silu,
     "tanh": torch.tanh,
     "sine": torch.sin,  # SIREN's factor of 30 suits coordinates in space; codes already vary from id to id
 }
-
-
-class _Mish(torch.autograd.Function):
-    """Not an operator of `torch.library`, which would take as long to call as a small layer to compute."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Keeps the derivative, which is all that the backward pass needs."""
-        from ..kernels import activations as loops
-
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        if ctx.needs_input_grad[0]:
-            slope = torch.empty_like(x)
-            loops.mish_and_slope(x.view(-1).numpy(), out.view(-1).numpy(), slope.view(-1).numpy())
-            ctx.save_for_backward(slope)
-        else:
-            loops.mish(x.view(-1).numpy(), out.view(-1).numpy())
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """The gradient times the slope."""
-        (slope,) = ctx.saved_tensors
-        return gradients[0] * slope
 
 
 class ExpertLinear(nn.Module):
@@ -145,9 +50,8 @@ class ExpertLinear(nn.Module):
 class BatchNorm(nn.Module):
     """Batch normalization that also works for a batch of one id, and for each expert by itself.
 
-    One row has no variance to normalise by, so a training batch (or an expert's share of it) with fewer than two rows
-    is normalised by the running statistics and leaves them alone. Statistics are those of the rows that come in:
-    callers pass each distinct id once (docs/decisions.md says why).
+    One row has no variance. So a training batch (or an expert's share of it) with fewer than two rows is normalised by
+    the running statistics, and does not change them. Callers pass each distinct id once (docs/decisions.md says why).
     """
 
     running_mean: Tensor
@@ -181,7 +85,7 @@ class BatchNorm(nn.Module):
         return self.training and rows.shape[-2] > 1
 
     def forward_and_mish(self, rows: Tensor) -> Tensor:
-        """`mish(forward(rows))` of a training batch, in one compiled operator."""
+        """`mish(forward(rows))` of a training batch, by the compiled loops."""
         self.num_batches_tracked.add_(1)
         out, mean, variance = norm_and_mish(rows, self.weight, self.bias, self.eps)
         with torch.no_grad():
@@ -206,3 +110,100 @@ class BatchNorm(nn.Module):
                 self.running_var.lerp_(unbiased, share)
         scale = self.weight * torch.rsqrt(var + self.eps)
         return torch.addcmul((self.bias - mean * scale).unsqueeze(1), rows, scale.unsqueeze(1))
+
+
+class Grouping:
+    """Where each of n rows goes in a block [num_groups, capacity, …], and how many rows each group holds.
+
+    One batched product then serves many small networks at once. The capacity is that of the fullest group, so that no
+    row is dropped; the free places of the other groups are padding.
+    """
+
+    def __init__(self, groups: Tensor, num_groups: int) -> None:
+        num_rows = groups.shape[0]
+        self.num_groups = num_groups
+        if torch.compiler.is_exporting():
+            # An exported program needs shapes that do not depend on the data: every group has room for every row.
+            self.counts = torch.full((num_groups,), num_rows, device=groups.device)
+            self.capacity = num_rows
+            self.position = groups * num_rows + torch.arange(num_rows, device=groups.device)
+            return
+        self.counts = torch.bincount(groups, minlength=num_groups)  # [num_groups]
+        self.capacity = int(self.counts.max()) if num_rows else 0
+        order = groups.argsort(stable=True)
+        start = self.counts.cumsum(0) - self.counts
+        slot = torch.arange(num_rows, device=groups.device) - start[groups[order]]
+        self.position = torch.empty_like(order)
+        self.position[order] = groups[order] * self.capacity + slot
+
+    def scatter(self, rows: Tensor) -> Tensor:
+        """[n, size] -> [num_groups, capacity, size]; padding is zero."""
+        block = rows.new_zeros(self.num_groups * self.capacity, rows.shape[-1])
+        return block.index_put((self.position,), rows).view(self.num_groups, self.capacity, rows.shape[-1])
+
+    def gather(self, block: Tensor) -> Tensor:
+        """[num_groups, capacity, size] -> [n, size], each row back where it came from."""
+        return block.flatten(0, 1)[self.position]
+
+
+def norm_and_mish(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """mish(batch_norm(x)) of float32 [n, width] on the CPU, and the mean and (biased) variance of the columns."""
+    return _NormAndMish.apply(x, weight, bias, eps)  # type: ignore[no-untyped-call]
+
+
+class _NormAndMish(torch.autograd.Function):
+    """A plain function, since calling an operator of `torch.library` takes as long as computing a small layer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Keeps what the backward pass needs: x, the slope of Mish, and some numbers for each column."""
+        from ..kernels import activations as loops
+
+        x = x.contiguous()
+        out, slope = torch.empty_like(x), torch.empty_like(x)
+        mean, variance = torch.empty_like(weight), torch.empty_like(weight)
+        loops.moments(x.numpy(), mean.numpy(), variance.numpy())
+        inverse_std = torch.rsqrt(variance + eps)
+        scale = weight * inverse_std
+        arrays = (x, scale, bias - mean * scale, out, slope)
+        loops.mish_of_line(*(tensor.numpy() for tensor in arrays))
+        ctx.save_for_backward(slope, x, mean, inverse_std, scale)
+        ctx.mark_non_differentiable(mean, variance)
+        ctx.set_materialize_grads(False)
+        return out, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """The gradients of x, weight and bias."""
+        from ..kernels import activations as loops
+
+        gradient, scale = gradients[0].contiguous(), ctx.saved_tensors[-1]
+        to_x, to_weight, to_bias = torch.empty_like(gradient), torch.empty_like(scale), torch.empty_like(scale)
+        arrays = (gradient, *ctx.saved_tensors, to_x, to_weight, to_bias)
+        loops.norm_and_mish_backward(*(tensor.numpy() for tensor in arrays))
+        return to_x, to_weight, to_bias, None
+
+
+class _Mish(torch.autograd.Function):
+    """A plain function, since calling an operator of `torch.library` takes as long as computing a small layer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Keeps the slope of Mish, if there will be a backward pass."""
+        from ..kernels import activations as loops
+
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        if ctx.needs_input_grad[0]:
+            slope = torch.empty_like(x)
+            loops.mish_and_slope(x.view(-1).numpy(), out.view(-1).numpy(), slope.view(-1).numpy())
+            ctx.save_for_backward(slope)
+        else:
+            loops.mish_values(x.view(-1).numpy(), out.view(-1).numpy())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """The gradient times the slope."""
+        (slope,) = ctx.saved_tensors
+        return gradients[0] * slope

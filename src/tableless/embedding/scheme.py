@@ -6,43 +6,61 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
 Budget = int | str
 """A number of trainable parameters, a share of the full table ("1/4"), or memory for float32 weights ("64MB")."""
 
+Precision = Literal["fp32", "int8"]
+"""How a network computes when it serves: in 32-bit floats, or its hidden layers in 8-bit integers."""
+
 INITIAL_STD = 0.01
 """The standard deviation embeddings start at. Recommenders start their tables small (NCF, which the paper follows:
-normal with 0.01; DLRM: below 1/sqrt(rows)), so that the first scores are near zero and an id that is hardly ever
-trained says little. `nn.Embedding`'s own N(0, 1) would make untrained ids the loudest."""
+normal with 0.01; DLRM: below 1/sqrt(rows)). The first scores are then near zero, and an id that is hardly ever trained
+has little influence. With `nn.Embedding`'s own N(0, 1), untrained ids would have the largest vectors of all."""
 
 _BYTES_PER_PARAMETER = 4
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
+@dataclass(frozen=True)
+class Served:
+    """A scheme in the form that answers requests (`EmbeddingScheme.served`)."""
+
+    vectors: Callable[[Tensor], Tensor]
+    """Distinct ids, int64 [n] -> float32 [n, embedding_dim]."""
+    precision: Precision = "fp32"
+    """What is really computed."""
+
+
 class EmbeddingScheme(nn.Module, ABC):
     """A way of turning ids into vectors.
 
-    Schemes are final: to vary one, wrap it or hand it something else. Constructor arguments are plain values kept
-    under their own names, which is what makes `config` work.
+    Schemes are final: to vary one, wrap it or hand it something else. Constructor arguments are plain values, and the
+    scheme keeps each under its own name: `config` reads them from there.
     """
 
     open_vocabulary: bool
     """May it be asked about ids it was not sized for? (On the class: with default arguments.)"""
     is_computed: bool = False
-    """Are its vectors computed by a network rather than looked up in tables?"""
+    """Does a network compute its vectors? If not, they are looked up in tables."""
     is_the_table: bool = False
     """Does it hold every row of a table as it is? Then there is nothing to fit."""
+    num_experts: int = 1
+    """How many networks share the ids. Each id belongs to one of them."""
     tuning_rate: float = 1e-3
     """Adam's rate when a fitted scheme is trained further on data (the last stage of the fast recipe)."""
     embedding_dim: int
     old_defaults: ClassVar[Mapping[str, Any]] = {}
-    """How schemes were before an argument existed: one that was saved without it is built again with this value."""
+    """Arguments that older versions did not have. A scheme saved without one is built again with the value here."""
 
     @abstractmethod
     def forward(self, ids: Tensor) -> Tensor:
@@ -53,15 +71,42 @@ class EmbeddingScheme(nn.Module, ABC):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
         """The largest instance with at most `budget` trainable parameters."""
 
+    def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Before training: the ids [n] and how often each occurs. A scheme with rows for frequent ids chooses them.
+
+        These are arrays, which may be mapped files, because most schemes do nothing with them.
+        """
+
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """Set what can be computed from the rows of a trained table without steps (nothing, unless a scheme says so).
+        """Set what can be computed from the rows of a trained table without steps (by default nothing).
 
         An error e of row i counts weights[i] · ‖e @ metric‖². Returns the part of the scheme that must still learn by
         steps, and from which rows: a mask over `ids`, false everywhere if nothing is left to learn.
         """
         return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+
+    def served(self, precision: Precision, sample_ids: Tensor) -> Served:
+        """The scheme as it answers requests: evaluation on the CPU, without gradients (by default the scheme itself).
+
+        It may copy the weights: the caller asks again when they have changed. `sample_ids` [n] are ids that show how
+        large the numbers inside a network become, which sets the scales of int8. A scheme without anything to round
+        computes in fp32, and says so.
+        """
+        return Served(self)
+
+    def exported(self) -> nn.Module:
+        """The scheme as it is exported: int64 [n] -> float32 [n, embedding_dim] (by default the scheme itself).
+
+        A scheme overrides it if another form is quicker in a program whose shapes do not depend on the data.
+        """
+        return self
+
+    @property
+    def num_known_ids(self) -> int | None:
+        """A closed scheme knows the ids 0 to `num_known_ids` - 1; None if it is open to any id."""
+        return None if self.open_vocabulary else int(self.config["vocab_size"])
 
     @property
     def num_parameters(self) -> int:
@@ -83,9 +128,9 @@ Scheme = TypeVar("Scheme", bound=nn.Module)
 
 
 def fit_to_budget(build: Callable[[int], Scheme], budget: int, *, smallest: int = 1, largest: int = 2**40) -> Scheme:
-    """`build(size)` for the largest size that has at most `budget` parameters; they must not fall as size grows.
+    """`build(size)` for the largest size that has at most `budget` parameters. A larger size must not have fewer.
 
-    Candidates are built on the meta device, without memory, so the count is the module's own.
+    Candidates are built on torch's meta device, where they take no memory, and their parameters are counted.
     """
 
     def cost(size: int) -> int:
@@ -107,7 +152,7 @@ def fit_to_budget(build: Callable[[int], Scheme], budget: int, *, smallest: int 
 
 
 def is_share(budget: Budget) -> bool:
-    """Is the budget a share of the full table ("1/4", "0.25")? Then it needs a known vocabulary; "1.5MB" does not."""
+    """Is the budget a share of the full table, such as "1/4" or "0.25"? Then the vocabulary's size must be known."""
     text = str(budget)
     return _memory(text) is None and ("/" in text or "." in text)
 
@@ -139,7 +184,7 @@ def _memory(text: str) -> re.Match[str] | None:
 
 
 def require_known(ids: Tensor, vocab_size: int) -> None:
-    """Refuse ids without a row. Compiled and exported programs can't raise and skip the check."""
+    """Refuse ids without a row. Compiled and exported programs can't raise errors, so they skip the check."""
     if torch.compiler.is_compiling() or not ids.numel() or ids.is_meta:
         return
     lowest, highest = torch.aminmax(ids)
@@ -157,5 +202,5 @@ def normal(*shape: int, std: float, generator: torch.Generator) -> nn.Parameter:
 
 
 def seeded(seed: int) -> torch.Generator:
-    """The source of a scheme's initial weights: its own, so that construction order does not matter."""
+    """The source of a scheme's initial weights. Each scheme has its own, so the order of building does not matter."""
     return torch.Generator(device="cpu").manual_seed(seed % 2**63)

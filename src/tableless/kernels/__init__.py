@@ -1,15 +1,22 @@
-"""Every compiled loop, and the machine's threads and memory: a leaf that imports nothing else of the library.
+"""Every compiled loop, and the machine's threads and memory. It imports nothing else of the library.
 
 A loop is compiled by numba when it is first called, and kept on disk for the next process. Importing numba takes a
-third of a second, so a module with loops is imported where a loop is called, and not at the top of a file.
+third of a second. So `embedding` and `serving` import a module with loops where a loop is called, and not at the top of
+a file. Only `resources` and the names below come without numba.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Floats = NDArray[np.float32]
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
 
 
 def uses_kernels(tensor: Tensor) -> bool:
-    """Is this tensor for the compiled loops? They serve the CPU. An exported program must stand alone, without them."""
+    """Can the compiled loops work on this tensor? It must be on the CPU, and not part of a program to export."""
     return tensor.device.type == "cpu" and not torch.compiler.is_exporting()

@@ -1,13 +1,13 @@
-"""Compiled loops of the network: Mish, batch norm with Mish, and the same between layers of bytes."""
+"""Compiled loops of the network: Mish, batch norm with Mish, and Mish between layers of bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import Floats
 from .compiling import FAST_MATH, bits_of_float, compiled, float_of_bits
 
-Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
 Sums = NDArray[np.int32] | NDArray[np.float32]
 
@@ -18,9 +18,10 @@ _BLOCK = 32  # rows summed up in float32, before they are added to a float64
 
 @compiled(inline="always", fastmath=FAST_MATH)
 def exponential(x: np.float32) -> np.float32:
-    """eˣ, good to some units in the last place, of x clamped to [-40, 20].
+    """eˣ of x clamped to [-40, 20], exact but for some units in the last place.
 
-    Less would make no difference to a sum, but subnormal numbers of the gradients, which take ten times as long.
+    Below -40 the sums would not change any more. But gradients would become subnormal numbers, with which a CPU
+    computes ten times more slowly.
     """
     whole, rest = _split(x)
     p = _f32(1.5403530393381609e-4)  # 2^rest by its Taylor series, good to 1e-7
@@ -34,7 +35,7 @@ def exponential(x: np.float32) -> np.float32:
 
 @compiled(inline="always", fastmath=FAST_MATH)
 def rough_exponential(x: np.float32) -> np.float32:
-    """The same, good to 4e-5, which is enough for what is rounded to a byte: the series ends two terms earlier."""
+    """The same with a series two terms shorter: good to 4e-5, which is enough for numbers that become bytes."""
     whole, rest = _split(x)
     p = _f32(9.6181291076284772e-3)
     p = p * rest + _f32(5.5504108664821580e-2)
@@ -60,7 +61,7 @@ def _power_of_two(exponent: np.int32) -> np.float32:
 def _mish_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
     """x·tanh(ln(1 + eˣ)) and its derivative, from one eˣ.
 
-    With n = eˣ(eˣ + 2): x·n/(n + 2) and n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 both are x and 1.
+    With n = eˣ(eˣ + 2) they are x·n/(n + 2) and n/(n + 2) + 4x·eˣ(eˣ + 1)/(n + 2)². Beyond 20 they are x and 1.
     """
     e = exponential(x)
     n = e * (e + _f32(2))
@@ -69,7 +70,7 @@ def _mish_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
 
 
 @compiled(fastmath=FAST_MATH)
-def mish(x: Floats, out: Floats) -> None:
+def mish_values(x: Floats, out: Floats) -> None:
     """Fill `out` with x·tanh(ln(1 + eˣ))."""
     for i in range(x.size):
         out[i], _ = _mish_and_slope(x[i])
@@ -77,7 +78,7 @@ def mish(x: Floats, out: Floats) -> None:
 
 @compiled(fastmath=FAST_MATH)
 def mish_and_slope(x: Floats, out: Floats, slope: Floats) -> None:
-    """The same, and its derivative."""
+    """Fill `out` with the same, and `slope` with its derivative."""
     for i in range(x.size):
         out[i], slope[i] = _mish_and_slope(x[i])
 
@@ -86,8 +87,8 @@ def mish_and_slope(x: Floats, out: Floats, slope: Floats) -> None:
 def moments(x: Floats, mean: Floats, variance: Floats) -> None:
     """Fill in the mean and the (biased) variance of each column of x [n, width], in one pass.
 
-    Differences from the first row are summed up: a variance from squares of the numbers themselves would be lost where
-    the mean is large.
+    Differences from the first row are summed up. With squares of the numbers themselves, rounding would hide the
+    variance of a column whose mean is large.
     """
     rows, width = x.shape
     origin = x[0].copy()
@@ -170,7 +171,7 @@ def norm_and_mish_backward(
 
 @compiled()
 def _rows_together(width: int) -> int:
-    """Rows done in one go: as many as stay in the cache. The end of each, too short for a vector, would be slow."""
+    """Rows done in one go: as many as stay in the cache. Alone, each row would end in a part too short for a vector."""
     return max(1, 1024 // width)
 
 
@@ -214,12 +215,12 @@ def mish_of_sums_as_bytes(
     out: Bytes,
     out_row_scale: Floats,
 ) -> None:
-    """The same as bytes, each row with the finest scale that holds it; `out_row_scale` may be `row_scale` itself."""
+    """The same as bytes. Each row has the finest scale that holds it. `out_row_scale` may be `row_scale` itself."""
     xs = np.empty(sums.shape[1], np.float32)
     least = _f32(floor)
     for row in range(sums.shape[0]):
         inputs, outputs, factor = sums[row], out[row], row_scale[row]
-        largest = np.int32(0)  # positive numbers are in the order of their bits, and a maximum of floats is slow
+        largest = np.int32(0)  # a maximum of floats is slow, and bits of positive numbers have the same order
         for i in range(xs.size):
             x = (_f32(inputs[i]) * scale[i] + shift[i]) * factor + bias[i]
             y = max((_mish(x, rough_exponential(x)) - least) * inverse_channel[i], _f32(1e-10))
@@ -228,12 +229,12 @@ def mish_of_sums_as_bytes(
         most = float_of_bits(np.int32(largest))
         out_row_scale[row] = most / _f32(255)
         inverse = _f32(255) / most
-        for i in range(xs.size):  # truncation after adding ½ rounds what is positive
+        for i in range(xs.size):  # adding ½ and cutting off the fraction rounds a positive number
             outputs[i] = np.int8(np.int32(xs[i] * inverse + _f32(0.5)) - np.int32(128))
 
 
 @compiled(inline="always", fastmath=FAST_MATH)
 def _mish(x: np.float32, e: np.float32) -> np.float32:
-    """Of x, given e = eˣ."""
+    """Mish of x, given e = eˣ."""
     n = e * (e + _f32(2))
     return x * n / (n + _f32(2))

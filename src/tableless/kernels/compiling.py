@@ -11,11 +11,11 @@ import numba.extending
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Of fast math only what keeps every operation's rounding: a number's result must not depend on where in a vector it is.
+# The parts of fast math that change no rounding: a result must not depend on a number's place in a vector.
 FAST_MATH = {"nnan", "ninf", "nsz"}
 
-# LLVM prefers 256-bit vectors even where 512-bit ones nearly halve the time of our loops. numba can only be told
-# otherwise for the whole process, before it compiles anything. What the user has set stays.
+# LLVM prefers 256-bit vectors even if 512-bit ones nearly halve the time of our loops. numba can only be told otherwise
+# for the whole process, before it compiles anything. A setting of the user's is kept.
 _config: Any = numba.config
 if _config.CPU_NAME is None and llvm.get_host_cpu_features().get("avx512f"):
     _config.CPU_NAME = llvm.get_host_cpu_name()
@@ -27,8 +27,8 @@ def compiled(
 ) -> Callable[[Function], Function]:
     """A decorator that compiles a loop over arrays. `inline="always"` is for parts of loops.
 
-    The code is kept on disk for the next process, and runs without Python's lock. The numpy error model leaves out the
-    check for a zero divisor, which would keep loops with a division from being vectorised.
+    The code is kept on disk for the next process, and runs without Python's lock. The numpy error model has no check
+    for a zero divisor. With that check, loops with a division would not be vectorised.
     """
     decorator: Any = numba.njit(cache=True, nogil=True, error_model="numpy", inline=inline, fastmath=fastmath)
     return decorator
@@ -49,7 +49,7 @@ def _reinterpreted(context: Any, builder: Any, signature: Any, arguments: Any) -
 _in_loops: Any = numba.extending.intrinsic
 
 float_of_bits = _in_loops(_float_of_bits)
-"""Within a loop: the float32 that has the bits of an int32. By way of an array and its view it would go to memory."""
+"""Within a loop: the float32 that has the bits of an int32. A view of an array would do the same through memory."""
 
 bits_of_float = _in_loops(_bits_of_float)
 """Within a loop: the bits of a float32 as an int32."""

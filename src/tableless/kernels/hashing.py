@@ -1,15 +1,14 @@
-"""The compiled loops behind hashing. Importing this module imports numba (0.3 s), so do it where a kernel is called."""
+"""Compiled loops that turn ids into buckets and codes, as docs/encoding-spec.md says."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import Floats, Int64s
 from .compiling import compiled
 
-Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
-Floats = NDArray[np.float32]
 
 
 @compiled()
@@ -59,7 +58,7 @@ def _digits(id_: np.int64) -> tuple[np.uint64, np.uint64]:
 
 @compiled(inline="always")
 def _total(high: np.uint32, upper: np.uint64, low: np.uint32, lower: np.uint64, offset: np.uint32) -> np.int64:
-    """Below 2^63. That all factors have 32 bits is for the compiler to see: it multiplies such much faster."""
+    """Below 2^63. The masks show the compiler that all factors have 32 bits: it multiplies those much faster."""
     upper, lower = upper & np.uint64(0xFFFFFFFF), lower & np.uint64(0xFFFFFFFF)
     return np.int64(np.uint64(high) * upper + np.uint64(low) * lower + np.uint64(offset))
 
@@ -80,7 +79,7 @@ def _bucket(
 def _remainder(dividend: np.int64 | np.int32, quotient: np.int64 | np.int32, divisor: np.int32) -> np.int32:
     """`dividend % divisor`, given a quotient that is off by at most one, and a divisor of at most 2^30.
 
-    What is left lies between -divisor and twice the divisor, so its low 32 bits tell it: the others are not computed.
+    The rest lies between -divisor and twice the divisor. So its low 32 bits are enough, and only they are computed.
     """
     rest = np.int32(dividend - quotient * divisor)
     rest = np.int32(rest + divisor) if rest < 0 else rest
@@ -89,7 +88,7 @@ def _remainder(dividend: np.int64 | np.int32, quotient: np.int64 | np.int32, div
 
 @compiled()
 def _columns(coefficients: Int64s) -> tuple[UInt32s, UInt32s, UInt32s, NDArray[np.int32]]:
-    """Each coefficient's values side by side in memory, as vector loads want them; they are below 2^30."""
+    """Each coefficient's values (below 2^30) side by side in memory, where a vector can be loaded at once."""
     columns = coefficients.T
     high, low, offset = columns[0].astype(np.uint32), columns[1].astype(np.uint32), columns[2].astype(np.uint32)
     return high, low, offset, columns[3].astype(np.int32)

@@ -1,30 +1,26 @@
-"""The compiled loops of the serving path. Importing this module imports numba, so do it where a kernel is called."""
+"""Compiled loops for ids that are asked for: an index from ids to vectors, the distinct ids of a batch, and counts."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from . import Floats, Int32s, Int64s
 from .compiling import compiled
-
-Int64s = NDArray[np.int64]
-Int32s = NDArray[np.int32]
-Floats = NDArray[np.float32]
 
 EMPTY = -1
 
 
 @compiled(inline="always")
 def slot_of(id_: np.int64, mask: int) -> np.int64:
-    """Where the search for an id begins: its bits well mixed, so that ids in a row do not queue up."""
-    folded = np.uint64(id_) ^ (np.uint64(id_) >> np.uint64(32))  # a product moves bits up only
+    """Where the search for an id begins. Its bits are mixed, so that consecutive ids do not crowd in one place."""
+    folded = np.uint64(id_) ^ (np.uint64(id_) >> np.uint64(32))  # a product moves bits upwards only
     mixed = folded * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(mask))
 
 
 @compiled()
 def build_index(ids: Int64s, keys: Int64s, places: Int32s) -> None:
-    """Enter distinct ids in an open-addressing index whose size is a power of two and more than len(ids)."""
+    """Enter distinct ids in an open-addressing index. Its size is a power of two above len(ids)."""
     mask = keys.size - 1
     for place in range(ids.size):
         slot = slot_of(ids[place], mask)
@@ -75,7 +71,7 @@ def look_up(ids: Int64s, keys: Int64s, places: Int32s, vectors: Floats, out: Flo
 
 @compiled()
 def count_traffic(ids: Int64s, keys: Int64s, counts: Int32s) -> None:
-    """Count ids in a table of fixed size. Where it is full, the rarest id nearby fades and at last makes room."""
+    """Count ids in a table of fixed size. Where it is full, the rarest id nearby loses a count, and its place at 0."""
     mask = keys.size - 1
     for i in range(ids.size):
         first = slot_of(ids[i], mask)

@@ -1,19 +1,16 @@
-"""The compiled loops behind training. Importing this module imports numba, so do it where a kernel is called."""
+"""Compiled loops over pairs of a user and an item: their scores, and the gradients of the scores."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from . import Floats, Int64s
 from .compiling import compiled
 
-Floats = NDArray[np.float32]
-Positions = NDArray[np.int64]
 
-
-# fastmath lets the sum be taken in vector lanes; order of addition is all that changes.
+# fastmath lets a vector sum several terms at once. Only the order of addition changes.
 @compiled(fastmath={"reassoc", "contract"})
-def pair_products(users: Floats, items: Floats, user: Positions, item: Positions, out: Floats) -> None:
+def inner_products(users: Floats, items: Floats, user: Int64s, item: Int64s, out: Floats) -> None:
     """Fill `out` [batch, n] with the inner products of users[user[b]] and items[item[b, j]]."""
     dim = users.shape[1]
     for b in range(len(user)):
@@ -31,12 +28,12 @@ def pair_gradients(
     gradient: Floats,
     users: Floats,
     items: Floats,
-    user: Positions,
-    item: Positions,
+    user: Int64s,
+    item: Int64s,
     of_users: Floats,
     of_items: Floats,
 ) -> None:
-    """Add to `of_users` and `of_items` what `gradient` [batch, n] of the products makes of them."""
+    """Add to `of_users` and `of_items` their gradients, given the `gradient` [batch, n] of the products."""
     dim = users.shape[1]
     for b in range(len(user)):
         left, of_left = users[user[b]], of_users[user[b]]
@@ -49,7 +46,7 @@ def pair_gradients(
 
 
 @compiled(fastmath={"nnan", "nsz"})
-def pair_sums(users: Floats, items: Floats, user: Positions, item: Positions, out: Floats) -> None:
+def pair_sums(users: Floats, items: Floats, user: Int64s, item: Int64s, out: Floats) -> None:
     """Fill `out` [n, width] with relu(users[user[p]] + items[item[p]])."""
     for p in range(len(user)):
         left, right, row = users[user[p]], items[item[p]], out[p]
@@ -60,9 +57,9 @@ def pair_sums(users: Floats, items: Floats, user: Positions, item: Positions, ou
 
 @compiled(fastmath={"nnan", "nsz"})
 def scatter_pairs(
-    gradient: Floats, hidden: Floats, user: Positions, item: Positions, of_users: Floats, of_items: Floats
+    gradient: Floats, hidden: Floats, user: Int64s, item: Int64s, of_users: Floats, of_items: Floats
 ) -> None:
-    """Add to `of_users` and `of_items` what `gradient` [n, width] of the sums, which were `hidden`, makes of them."""
+    """Add to `of_users` and `of_items` their gradients, given the `gradient` [n, width] of the sums `hidden`."""
     for p in range(len(user)):
         row, value = gradient[p], hidden[p]
         for k in range(row.size):

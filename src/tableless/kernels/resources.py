@@ -1,6 +1,4 @@
-"""Rows shared out over threads that each run torch on one core: better than splitting every small product.
-
-Memory that is freed and needed again a moment later stays with the process."""
+"""The machine's threads and memory: rows shared out over threads, and freed memory that the process keeps."""
 
 from __future__ import annotations
 
@@ -21,8 +19,10 @@ import torch
 def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) -> None:
     """Call `work(start, stop)` for ranges that make up 0 … count, on as many threads as torch may use.
 
-    A range has at least `fewest` rows: to wake a thread up takes as long as some. Where there are not enough for two,
-    the caller does them, and torch may split each operation over its own threads, which are quicker to wake.
+    Each of our threads runs torch on one core, which is better than to split every small product over all cores. A
+    range has at least `fewest` rows, since waking a thread takes as long as some rows do. If there are not enough rows
+    for two ranges, the caller's thread does them all, and torch may split each operation over its own threads, which
+    are quicker to wake.
     """
     shares = min(torch.get_num_threads(), count // fewest)
     if shares < 2:
@@ -38,13 +38,14 @@ def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) ->
 def _pool(size: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(size, thread_name_prefix="tableless", initializer=_use_one_core, initargs=(size,))
     everyone = threading.Barrier(size)
-    for ready in [pool.submit(everyone.wait) for _ in range(size)]:  # all threads are there, and torch's number is back
+    # Wait until all threads exist and torch's number of threads is the usual one again.
+    for ready in [pool.submit(everyone.wait) for _ in range(size)]:
         ready.result()
     return pool
 
 
 def _use_one_core(usual: int) -> None:
-    """Let torch use one core in this thread. It takes that for all threads to come, too, so it is told again."""
+    """Let torch use one core in this thread. Torch applies that to all later threads, too, so we set it back."""
     torch.set_num_threads(1)
     other = threading.Thread(target=torch.set_num_threads, args=(usual,))
     other.start()
@@ -77,19 +78,20 @@ _OPTIONS = (
     _Option(-4, 0, 65_536, "mmap_max"),
 )
 _lock = threading.Lock()
-_users = 0  # how many are inside `keeping_freed_memory` now: glibc's options are those of the whole process
+_users = 0  # how many contexts of `keeping_freed_memory` are open: glibc's options are those of the whole process
 
 
 @contextlib.contextmanager
 def keeping_freed_memory() -> Iterator[None]:
-    """Within it, glibc does not return large freed blocks to the kernel. Elsewhere nothing happens.
+    """Inside this context, glibc does not return large freed blocks to the kernel. Without glibc nothing happens.
 
-    A training step allocates the same few large blocks again and again; got from the kernel each time, every page of
-    them costs a fault, which together takes as long as the arithmetic.
+    A training step allocates the same few large blocks again and again. If they come from the kernel each time, every
+    page costs a page fault, and these take as long as the arithmetic.
 
-    When the last one leaves, the options become what the environment asks for (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_
-    and so on), else glibc's defaults. That is not always what they were: glibc can't be asked. A program that calls
-    `mallopt` itself must call it again, and glibc no longer moves the size from which it uses `mmap`.
+    When the last context ends, the options become what the environment asks for (GLIBC_TUNABLES,
+    MALLOC_TRIM_THRESHOLD_ and so on), else glibc's defaults. They may have been different before: glibc does not tell.
+    A program that calls `mallopt` itself must call it again, and glibc no longer adapts the size from which it uses
+    `mmap`.
     """
     library = _glibc()
     if library is None:
@@ -103,14 +105,14 @@ def keeping_freed_memory() -> Iterator[None]:
 
 
 def give_memory_back() -> None:
-    """Return to the kernel what was freed; nothing happens where the C library is not glibc."""
+    """Return freed memory to the kernel. Without glibc nothing happens."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
 
 
 def _count(library: Any, change: int) -> None:
-    """The first to come sets the options, the last to leave sets them to the usual values."""
+    """The first context sets our options, the end of the last one sets the usual values."""
     global _users
     with _lock:
         _users += change
@@ -127,5 +129,5 @@ def _glibc() -> Any:
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
-    except (OSError, TypeError):  # Windows: there is no library of the process's own symbols
+    except (OSError, TypeError):  # Windows has no such library
         return None

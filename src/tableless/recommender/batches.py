@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.interactions import Interactions
-from ..kernels.ranking import mark_distinct, sample_negatives, sort_within_users
+from ..kernels.sampling import mark_distinct, sample_negatives, sort_within_users
 
 _MOST_SHUFFLED = 1 << 24
 

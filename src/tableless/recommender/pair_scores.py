@@ -141,7 +141,7 @@ def _pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> 
 
     out = torch.empty(item.shape)
     vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
-    loops.pair_products(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
+    loops.inner_products(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
     return out
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.splits import Split
-from ..kernels.ranking import add_lost, count_above_and_equal, lost_among, sample_negatives
+from ..kernels.ranking import add_lost, count_above_and_equal, lost_among
+from ..kernels.sampling import sample_negatives
 from .scoring import Rows, Scorer
 
 Part = Literal["validation", "test"]

@@ -310,7 +310,7 @@ class TrainedRun:
         frame = self.items if side == "item" else self._read_list("users.parquet", ("id",))
         scheme = self.model.users if side == "user" else self.model.items
         # After a global-time split, those that were new at test time stand behind the others and have no rows.
-        return frame if scheme.open_vocabulary else frame.head(scheme.config["vocab_size"])
+        return frame if scheme.num_known_ids is None else frame.head(scheme.num_known_ids)
 
     def _read_list(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
         require_file(self.directory / name)

@@ -18,7 +18,6 @@ from ..data.splits import Split
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
-from ..embedding.tables.frequent_rows import FrequentRows
 from .distributed import Processes
 from .measurement import measure, measure_floor
 from .models import BACKBONES, Recommender
@@ -51,8 +50,8 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     # Users and items share the budget as they would share the memory of full tables.
     users = size_scheme(config, total * split.num_known_users // vocab, split.num_known_users, seed=2 * seed)
     items = size_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
-    _give_rows_to_frequent(users, train.user_ids, np.diff(train.starts))
-    _give_rows_to_frequent(items, train.item_ids, np.bincount(train.items, minlength=train.num_items))
+    users.assign_frequent(train.user_ids, np.diff(train.starts))
+    items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
     return BACKBONES[config.backbone](users=users, items=items, seed=seed)
 
 
@@ -165,11 +164,3 @@ def size_scheme(config: ModelConfig, budget: int, vocab_size: int, *, seed: int)
     return SCHEMES[config.scheme].from_budget(
         budget, embedding_dim=config.embedding_dim, vocab_size=vocab_size, seed=seed, **config.options
     )
-
-
-def _give_rows_to_frequent(
-    scheme: EmbeddingScheme, ids: np.ndarray[Any, np.dtype[np.int64]], counts: np.ndarray[Any, np.dtype[np.int64]]
-) -> None:
-    for module in scheme.modules():
-        if isinstance(module, FrequentRows):
-            module.assign_most_frequent(torch.from_numpy(counts), torch.from_numpy(np.array(ids)))

@@ -1,6 +1,4 @@
-"""FastEmbedding: the same vectors as the scheme's, in little more than the time of its matrix products.
-
-Noticing that a model has changed, at the cost of a glance at each of its tensors."""
+"""FastEmbedding: the same vectors as the scheme's, in little more than the time of its matrix products."""
 
 from __future__ import annotations
 
@@ -8,34 +6,32 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..embedding.deep_hash import DeepHashEmbedding
-from ..embedding.head_and_tail import HeadAndTail
-from ..embedding.inference import int8 as int8_network
-from ..embedding.inference.network import FloatNetwork, ServingNetwork
-from ..embedding.scheme import EmbeddingScheme, seeded
+from ..embedding.inference import int8
+from ..embedding.scheme import EmbeddingScheme, Precision, seeded
 from .hot_ids import HotIds
 
-Precision = Literal["fp32", "int8"]
 _SAMPLE = 2048  # ids that show how large activations become
 
 
 class FastEmbedding(nn.Module):
     """A scheme's `forward` for serving: evaluation only, on the CPU, without gradients.
 
-    Each distinct id is computed once, in chunks that stay in the cache, by networks with batch norm folded in, on as
-    many threads as torch has. `hot_ids` keeps the vectors of ids that are asked for often: given (a tensor of ids), or
-    as many as the number says, learned from the traffic. When the scheme's weights have changed, everything is made
-    anew at the next call. Schemes that only look up rows are called as they are.
+    The scheme says how it is served (`EmbeddingScheme.served`). A network computes each distinct id of a batch once, in
+    chunks that stay in the cache, with batch norm folded in, on as many threads as torch has. Rows are looked up as
+    they are. When the scheme's weights have changed, everything is made anew at the next call.
 
-    `precision="int8"` computes the hidden layers in 8-bit integers, in a fraction of the time, with small errors;
-    `sample_ids` should be ids it was trained on, whose activations then set the scales (any ids, if not given). Where
-    there is no layer to round, `precision` stays fp32.
+    `hot_ids` keeps the vectors of ids that are asked for often. These are the ids given, or as many as the number says,
+    which are then learned from the traffic.
+
+    `precision="int8"` computes hidden layers in 8-bit integers, in a fraction of the time, with small errors.
+    `sample_ids` should be ids that the scheme was trained on: the numbers they give inside the network set the scales
+    (any ids, if not given). If there is no layer to round, `precision` stays fp32.
     """
 
     def __init__(
@@ -51,7 +47,7 @@ class FastEmbedding(nn.Module):
             raise ValueError(f"precision is {precision!r}; it must be one of {', '.join(get_args(Precision))}")
         if isinstance(hot_ids, int) and hot_ids < 0:
             raise ValueError(f"hot_ids is {hot_ids}; it must be 0 or more, or the ids themselves")
-        if precision == "int8" and not (int8_network.is_supported()):
+        if precision == "int8" and not int8.is_supported():
             warnings.warn("int8 needs a CPU with VNNI instructions; computing in fp32 instead", stacklevel=2)
             precision = "fp32"
         self.scheme = scheme.eval()
@@ -61,15 +57,13 @@ class FastEmbedding(nn.Module):
         self._asked_hot_ids = hot_ids
         self._lock = threading.Lock()
         self._watch = Watch(scheme)
-        self._fold()
-        given = None if isinstance(hot_ids, int) else torch.unique(torch.as_tensor(hot_ids, dtype=torch.int64))
-        capacity = hot_ids if isinstance(hot_ids, int) else len(given) if given is not None else 0
-        self.hot_ids = HotIds(capacity, self._distinct_vectors, ids=given) if capacity else None
+        self._served = scheme.served(precision, self._sample_ids)
+        self.hot_ids = self._make_hot_ids()
 
     @property
     def precision(self) -> Precision:
         """What is really computed: rows that are looked up, and networks without a layer to round, stay fp32."""
-        return "int8" if isinstance(self._network, int8_network.Int8Network) and self._network.rounds else "fp32"
+        return self._served.precision
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
@@ -91,11 +85,11 @@ class FastEmbedding(nn.Module):
             self._take_over()
 
     def train(self, mode: bool = True) -> Self:
-        """It only ever evaluates, whatever the model around it does."""
+        """It stays in evaluation mode, whatever the model around it does."""
         return super().train(False)
 
     def __reduce__(self) -> tuple[Callable[[EmbeddingScheme], FastEmbedding], tuple[EmbeddingScheme]]:
-        """A copy, or the same in another process: made anew from the scheme, since locks and threads stay behind."""
+        """Copies and pickles hold the scheme and make the rest anew, because locks and threads can't be copied."""
         make = functools.partial(
             FastEmbedding, precision=self._asked_precision, hot_ids=self._asked_hot_ids, sample_ids=self._sample_ids
         )
@@ -103,39 +97,32 @@ class FastEmbedding(nn.Module):
 
     def _renew_if_changed(self) -> None:
         with self._lock:
-            if self._watch.has_changed():  # no other thread has seen to it meanwhile
+            if self._watch.has_changed():  # another thread may have done it meanwhile
                 self._take_over()
 
     def _take_over(self) -> None:
         watch = Watch(self.scheme)
-        self._fold()
+        self._served = self.scheme.served(self._asked_precision, self._sample_ids)
         if self.hot_ids is not None:
             self.hot_ids.renew()
         self._watch = watch  # last: until then other threads wait for the lock
 
-    def _fold(self) -> None:
-        network = self.scheme.tail if isinstance(self.scheme, HeadAndTail) else self.scheme
-        self._network: ServingNetwork | None = None
-        if isinstance(network, DeepHashEmbedding) and self._asked_precision == "int8":
-            self._network = int8_network.Int8Network(network, self._sample_ids)
-        elif isinstance(network, DeepHashEmbedding):
-            self._network = FloatNetwork(network)
+    def _make_hot_ids(self) -> HotIds | None:
+        asked = self._asked_hot_ids
+        if isinstance(asked, int):
+            return HotIds(asked, self._distinct_vectors) if asked else None
+        ids = torch.unique(torch.as_tensor(asked, dtype=torch.int64))
+        return HotIds(len(ids), self._distinct_vectors, ids=ids) if len(ids) else None
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        if self._network is None:
-            return self.scheme(ids)
+        if not self.scheme.is_computed:
+            return self._served.vectors(ids)
         distinct, inverse = _distinct(ids)
-        return self._distinct_vectors(ids) if inverse is None else self._distinct_vectors(distinct)[inverse]
+        return self._served.vectors(ids) if inverse is None else self._served.vectors(distinct)[inverse]
 
     @torch.inference_mode()
     def _distinct_vectors(self, ids: Tensor) -> Tensor:
-        if self._network is None:
-            return self.scheme(ids)
-        if not isinstance(self.scheme, HeadAndTail):
-            return self._network(ids)
-        rows, is_frequent = self.scheme.head(ids)
-        rest = (~is_frequent).nonzero().squeeze(-1)
-        return rows.index_copy_(0, rest, self._network(ids[rest]))
+        return self._served.vectors(ids)
 
 
 def _distinct(ids: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -152,7 +139,10 @@ def _any_ids() -> Tensor:
 
 
 class Watch:
-    """Knows the parameters and buffers of a module as they were when it was made."""
+    """Remembers the parameters and buffers of a module, and tells whether they have changed since.
+
+    That costs a glance at each tensor: torch counts how often it was written to.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self._seen: list[tuple[dict[str, Tensor | None], str, Tensor, int]] = []
@@ -163,7 +153,7 @@ class Watch:
                         self._seen.append((owner, name, tensor, _version(tensor)))  # type: ignore[arg-type]
 
     def has_changed(self) -> bool:
-        """Has a tensor been written to, or exchanged for another? (Writing to `.data` can't be seen.)"""
+        """Has a tensor been written to, or replaced by another? (Torch does not count writing to `.data`.)"""
         return any(
             owner[name] is not tensor or tensor._version != version for owner, name, tensor, version in self._seen
         )

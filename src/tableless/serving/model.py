@@ -16,11 +16,11 @@ from typing_extensions import Self
 
 from ..data.loading import DataConfig
 from ..embedding.ids import to_ids
-from ..embedding.scheme import EmbeddingScheme
+from ..embedding.scheme import EmbeddingScheme, Precision
 from ..files.scheme_directory import read_json
 from ..recommender.run_directory import Side, TrainedRun, copy_run
 from . import hub
-from .fast_embedding import FastEmbedding, Precision
+from .fast_embedding import FastEmbedding
 from .items import (
     Catalogue,
     ListedItem,

@@ -1,1 +1,1 @@
-"""The network of a trained scheme for answering: batch norm folded in, buffers used again, bytes if wanted."""
+"""The network of a trained scheme as it answers requests, in float32 or int8, with batch norm folded into weights."""

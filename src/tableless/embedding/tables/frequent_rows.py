@@ -1,9 +1,11 @@
-"""Rows of their own for the ids that matter most: the part that hybrid schemes have in common."""
+"""A row for each of the most frequent ids: the part that `hybrid` and `head-and-tail` have in common."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..ids import find
@@ -12,10 +14,10 @@ from .shared_rows import set_means
 
 
 class FrequentRows(nn.Module):
-    """A row for each of `num_ids` ids, which the scheme around it treats apart from all others.
+    """A row for each of `num_ids` ids. The scheme around it computes the vectors of all other ids in another way.
 
-    Until `assign` is called these are the ids 0 to `num_ids` - 1: vocabularies are often numbered by frequency. The
-    list is a buffer and travels with the state dict.
+    Until `assign` is called these are the ids 0 to `num_ids` - 1, since vocabularies are often numbered by frequency.
+    The list is a buffer, and so a part of the state dict.
     """
 
     ids: Tensor
@@ -27,7 +29,7 @@ class FrequentRows(nn.Module):
         self.table = normal(num_ids, embedding_dim, std=std, generator=generator)
 
     def assign(self, ids: Tensor) -> None:
-        """Say who gets a row: `num_ids` distinct ids, before training."""
+        """Say before training which ids get a row: `num_ids` distinct ones."""
         distinct = torch.unique(ids)
         if len(distinct) != self.num_ids:
             raise ValueError(f"{len(distinct)} distinct ids were given for {self.num_ids} rows")
@@ -37,14 +39,15 @@ class FrequentRows(nn.Module):
         """Give the rows to the ids 0, 1, … that occur most often, by a count for each of the vocabulary."""
         if frequencies.shape != (vocab_size,):
             raise ValueError(f"frequencies has shape {tuple(frequencies.shape)}; it needs one count per id")
-        self.assign_most_frequent(frequencies)
+        self.assign(self._most(frequencies))
 
-    def assign_most_frequent(self, counts: Tensor, ids: Tensor | None = None) -> None:
-        """Give the rows to the ids that occur most often; without `ids`, counts[i] is that of the id i."""
-        if ids is None and len(counts) < self.num_ids:
-            raise ValueError(f"{len(counts)} counts were given for {self.num_ids} rows; each id needs one")
-        most = counts.argsort(descending=True, stable=True)[: self.num_ids]
-        self.assign(most if ids is None else ids[most])
+    def assign_most_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Give the rows to those of the ids [n] that occur most often, by a count for each."""
+        self.assign(torch.from_numpy(np.asarray(ids)[self._most(torch.from_numpy(counts)).numpy()]))
+
+    def _most(self, counts: Tensor) -> Tensor:
+        """The places of the `num_ids` highest counts."""
+        return counts.argsort(descending=True, stable=True)[: self.num_ids]
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Where in the table each id is, and whether it is there."""
@@ -58,6 +61,6 @@ class FrequentRows(nn.Module):
         return is_listed
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Int64 [...] -> rows [..., embedding_dim], and a mask: where it is false the row is not the id's own."""
+        """Int64 [...] -> rows [..., embedding_dim], and a mask. Where it is false, the row belongs to another id."""
         position, is_listed = self.find(ids)
         return F.embedding(position, self.table), is_listed

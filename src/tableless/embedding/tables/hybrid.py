@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self
 
@@ -19,7 +21,7 @@ from .shared_rows import SharedRows, sum_of_rows
 class HybridHashing(EmbeddingScheme):
     """`num_frequent` ids have a row each; the others share a table of `num_rows` by `num_hashes` summed hashes.
 
-    `frequent.assign` says which they are. (Appendix B.2: the top 10 %.)
+    `assign_frequent` says which they are. (Appendix B.2: the top 10 %.)
     """
 
     open_vocabulary = True
@@ -58,11 +60,15 @@ class HybridHashing(EmbeddingScheme):
         rows, is_frequent = self.frequent(ids)
         return torch.where(is_frequent.unsqueeze(-1), rows, hashed)
 
+    def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """The ids with the highest counts get a row each."""
+        self.frequent.assign_most_frequent(ids, counts)
+
     @torch.no_grad()
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """Rows of frequent ids are taken over; the others are solved for by least squares on the shared ones."""
+        """Rows of frequent ids are taken over as they are. The others are fitted by least squares on shared rows."""
         rest = ~self.frequent.take_over(ids, rows, weights)
         problem = SharedRows(self.hashes(ids[rest]), self.num_rows)
         self.table.copy_(problem.solve(rows[rest], weights=weights[rest], start=self.table))

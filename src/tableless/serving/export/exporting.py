@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from ...embedding.hashing import ENCODING_VERSION
 from ...embedding.ids import to_ids
+from ...embedding.scheme import Precision
 from ...files.scheme_directory import read_json
 from ...files.whole import write_text
 from ...recommender.models import Recommender
 from ...recommender.run_directory import Side, TrainedRun, fingerprint, load_run
-from .formats import CHECKED, SUFFIXES, Agreement, Format, Precision, compare, ids_to_check, open_file, write_file
-from .graphs import Exportable, exportables, is_int8, num_rows, round_linear_layers
+from .formats import CHECKED, SUFFIXES, Agreement, Format, compare, ids_to_check, open_file, write_file
+from .graphs import Exportable, exportables, is_int8, round_linear_layers
 
 _ROUNDING_SAMPLE = 16_384  # ids: enough for each of many experts to see its share
 _RAW_IDS = {
@@ -134,7 +135,7 @@ def _write_checked(
     agreement = compare(open_file(path, format), part.original, *(ids[side] for side in part.inputs.values()))
     precision: Precision = "int8" if is_int8(part.module) else "fp32"
     agreement.require(precision, name)
-    rows = {"user": num_rows(model.users), "item": num_rows(model.items)}
+    rows = {"user": model.users.num_known_ids, "item": model.items.num_known_ids}
     return ExportedFile(
         file=name,
         inputs=[ExportedInput(name, side, kinds[side], rows[side]) for name, side in part.inputs.items()],

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...embedding.scheme import EmbeddingScheme, seeded
-from .graphs import num_rows
+from ...embedding.scheme import EmbeddingScheme, Precision, seeded
 
 if TYPE_CHECKING:
     import onnx
@@ -122,8 +121,6 @@ def _without_chatter() -> Iterator[None]:
         logger.setLevel(before)
 
 
-Precision = Literal["fp32", "int8"]
-
 CHECKED = 1000
 """Ids that an exported file is run on before it is kept."""
 LARGEST_DIFFERENCE = 1e-5
@@ -183,7 +180,7 @@ def ids_to_check(scheme: EmbeddingScheme, *, count: int = CHECKED, seed: int = 0
 
     Those that an open scheme treats apart, because they have a row or features of their own, are among them.
     """
-    rows = num_rows(scheme)
+    rows = scheme.num_known_ids
     if rows is not None:
         return torch.linspace(0, rows - 1, count, dtype=torch.float64).round().long()
     powers = [sign * 2**exponent for exponent in range(1, 63) for sign in (1, -1)]
