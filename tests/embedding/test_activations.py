@@ -1,10 +1,16 @@
+from typing import get_args
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tableless.embedding.layers import mish
+from tableless.embedding.layers import ACTIVATIONS, Activation, mish
 
 WIDE = torch.cat([torch.linspace(-120, 120, 5001), torch.linspace(-3, 3, 5001), torch.tensor([0.0, -0.0, 1e-30])])
+
+
+def test_every_name_of_an_activation_has_a_function():
+    assert set(get_args(Activation)) == set(ACTIVATIONS)
 
 
 def test_mish_and_its_slope_are_those_of_the_definition():

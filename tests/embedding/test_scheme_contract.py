@@ -55,6 +55,22 @@ def test_any_leading_shape_gives_one_vector_per_id(name, shape, training):
 
 
 @schemes
+def test_the_forms_that_are_served_and_exported_give_the_same_vectors(name):
+    scheme, ids = trained_once(name), torch.arange(0, VOCAB, 3)
+    with torch.no_grad():
+        served = scheme.served("fp32", ids)
+        torch.testing.assert_close(served.vectors(ids), scheme(ids), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(scheme.exported()(ids), scheme(ids), atol=1e-5, rtol=1e-4)
+    assert served.precision == "fp32"
+
+
+@schemes
+def test_a_closed_scheme_says_how_many_ids_it_knows(name):
+    scheme = make(name)
+    assert scheme.num_known_ids == (None if scheme.open_vocabulary else VOCAB)
+
+
+@schemes
 def test_a_training_step_on_a_single_id_works(name):
     scheme = make(name)
     scheme(torch.tensor([3])).sum().backward()

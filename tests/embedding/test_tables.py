@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +51,14 @@ def test_hybrid_gives_the_most_frequent_tenth_rows_of_their_own():
     again = HybridHashing(**scheme.config)
     again.load_state_dict(scheme.state_dict())
     assert torch.equal(again(torch.arange(1000)), vectors)
+
+
+def test_hybrid_gives_its_rows_to_the_ids_with_the_highest_counts():
+    ids, counts = np.array([50, -7, 10**15, 8]), np.array([3, 1, 9, 3])
+    ids.setflags(write=False)  # as those of a mapped file
+    scheme = HybridHashing(4, num_frequent=2, num_rows=5)
+    scheme.assign_frequent(ids, counts)
+    assert scheme.frequent.ids.tolist() == [50, 10**15]  # of equal counts the first
 
 
 def test_hybrid_takes_low_ids_for_frequent_where_nobody_says():

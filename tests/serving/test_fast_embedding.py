@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from tableless import SCHEMES, DeepHashEmbedding, SideFeatures
+from tableless.embedding import EmbeddingScheme, normal, seeded
 from tableless.embedding.decoders import Architecture
+from tableless.embedding.head_and_tail import HeadAndTail
 from tableless.embedding.layers import Activation, BatchNorm
+from tableless.embedding.scheme import Served
 from tableless.kernels import id_index as kernels
 from tableless.serving import FastEmbedding
 
@@ -76,6 +79,45 @@ def test_every_scheme_can_be_served(name, hot_ids):
     fast = FastEmbedding(scheme, hot_ids=hot_ids)
     for batch in (torch.arange(500), torch.tensor([3, 3, 400]), torch.tensor([], dtype=torch.int64)):
         assert_same(fast, scheme, batch)
+
+
+def test_a_head_without_rows_is_served_by_its_tail():
+    scheme = HeadAndTail.from_budget("1/1", embedding_dim=8, vocab_size=500, head_share=0.0).eval()
+    assert scheme.num_frequent == 0
+    assert_same(FastEmbedding(scheme), scheme, IDS)
+
+
+class Rounded(EmbeddingScheme):
+    """A table whose rows become bytes when it is served."""
+
+    open_vocabulary = False
+
+    def __init__(self, embedding_dim, *, vocab_size):
+        super().__init__()
+        self.embedding_dim, self.vocab_size = embedding_dim, vocab_size
+        self.table = normal(vocab_size, embedding_dim, std=10.0, generator=seeded(0))
+
+    def forward(self, ids):
+        return self.table[ids]
+
+    @classmethod
+    def from_budget(cls, budget, *, embedding_dim, vocab_size, seed=0):
+        return cls(embedding_dim, vocab_size=vocab_size)
+
+    def served(self, precision, sample_ids):
+        table = self.table.detach().round().to(torch.int8)
+        return Served(lambda ids: table[ids].float(), "int8")
+
+
+def test_a_new_scheme_says_itself_how_it_is_served():
+    scheme = Rounded(8, vocab_size=100)
+    fast = FastEmbedding(scheme, hot_ids=[3, 5])
+    ids = torch.tensor([[5, 7], [7, 99]])
+    assert fast.precision == "int8"
+    assert torch.equal(fast(ids), scheme(ids).round())
+    with torch.no_grad():
+        scheme.table.mul_(2)
+    assert torch.equal(fast(ids), scheme(ids).round())
 
 
 @pytest.mark.parametrize("number_of_threads", [1, 2])

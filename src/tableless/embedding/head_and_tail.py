@@ -95,9 +95,9 @@ class HeadAndTail(EmbeddingScheme):
         frequencies: Tensor | None = None,
         **options: Any,
     ) -> Self:
-        """`head_share` of the budget for rows, the rest for the network (`options` are for its own `from_budget`).
+        """`head_share` of the budget for rows, the rest for the network, whose `from_budget` gets the `options`.
 
-        `frequencies` [vocab_size] counts how often each id 0, 1, … occurs; without it low ids count as frequent.
+        `frequencies` [vocab_size] counts how often each id 0, 1, … occurs. Without it low ids count as frequent.
         """
         if not 0 <= head_share < 1:
             raise ValueError(f"head_share is {head_share}; it must be at least 0 and less than 1")
@@ -106,7 +106,7 @@ class HeadAndTail(EmbeddingScheme):
         sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size, **options}
         try:
             tail = DeepHashEmbedding.from_budget(allowed - num_frequent * embedding_dim, **sizes)
-        except ValueError:  # too little is left for a network: it must have everything
+        except ValueError:  # the rest is too small for a network, so the network gets everything
             num_frequent, tail = 0, DeepHashEmbedding.from_budget(allowed, **sizes)
         network = {**_arguments(tail), **options}  # side features as they were given, with their rows
         scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, seed=seed)

@@ -16,11 +16,11 @@ from .scheme import INITIAL_STD, Budget, fit_to_budget, resolve_budget
 
 
 class JointEmbedding(nn.Module):
-    """One deep hash embedding network for several features, each told apart by hash functions of its own.
+    """One deep hash embedding network for several features. Each feature has hash functions of its own.
 
-    `features` names them, with the vocabulary size of each (or None where nobody knows): {"user": 138_493, "device":
-    None}. The sizes only serve `from_budget`. A feature's seed depends on its name alone, so features may be listed in
-    any order, and one added later does not change the codes of the others.
+    `features` names them, with the vocabulary size of each, or None if it is unknown: {"user": 138_493, "device":
+    None}. Only `from_budget` uses the sizes. A feature's seed depends on its name alone. So features may be listed in
+    any order, and a feature added later does not change the codes of the others.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class JointEmbedding(nn.Module):
         self.num_hashes = num_hashes
         self.initial_std = initial_std
         self.seed = seed
-        # Keyed by position: a module's children can't be called "type" or "a.b", and features can.
+        # A list, since features may have names that torch forbids for children of a module, such as "type" or "a.b".
         self.encoders = nn.ModuleList(
             DenseHashEncoder(num_hashes, seed=derive_seed(seed, f"feature {name}")) for name in sorted(self.features)
         )
@@ -87,7 +87,7 @@ class JointEmbedding(nn.Module):
     def from_budget(
         cls, budget: Budget, *, features: Mapping[str, int | None], embedding_dim: int, seed: int = 0, **options: Any
     ) -> Self:
-        """The widest network within one budget for all features; a share such as "1/4" is of all their tables."""
+        """The widest network within one budget for all features. A share such as "1/4" is one of all their tables."""
         allowed = resolve_budget(
             budget, embedding_dim=embedding_dim, vocab_size=sum(size or 0 for size in features.values())
         )

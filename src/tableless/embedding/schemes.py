@@ -31,10 +31,10 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
 def embedding_for(
     budget: Budget, *, embedding_dim: int, vocab_size: int, open_vocabulary: bool = True, seed: int = 0
 ) -> EmbeddingScheme:
-    """The embedding to take for a budget when you would rather not choose.
+    """The embedding that the library recommends for a budget.
 
-    Deep hash embedding, unless nobody will ask about new ids (`open_vocabulary=False`) and the full table fits: then
-    nothing is better than the table.
+    This is deep hash embedding, with one exception: if there will be no new ids (`open_vocabulary=False`) and the full
+    table fits into the budget, nothing is better than the table.
     """
     allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
     fits = vocab_size * embedding_dim <= allowed

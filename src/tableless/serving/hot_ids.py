@@ -1,4 +1,4 @@
-"""The vectors of the ids that are asked for most, kept ready."""
+"""HotIds: the vectors of the ids that are asked for most often, kept ready."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Ids observed before the choice is made again: twice as many each time, so that a quiet server has hot ids soon; in the
-# end often enough to follow the day, rarely enough to cost nothing.
+# How many ids are counted before hot ids are chosen: few at first, so that a quiet server soon has some, and twice as
+# many each time, up to a number that costs nearly nothing and still lets the choice follow the traffic of the day.
 _FIRST_CHOICE, _BETWEEN_CHOICES = 5_000, 200_000
 
 
 class HotIds:
-    """An index from hot ids to their vectors, for ids that are given or for those that the traffic shows.
+    """An index from hot ids to their vectors. The ids are given, or learned from the traffic.
 
-    `compute` (ids → vectors) fills it. Learning counts ids in a table of fixed size and every so often takes the most
-    frequent; counts are then halved, so that yesterday's hits fade.
+    `compute` (ids → vectors) fills it. To learn, ids are counted in a table of fixed size, and now and then the most
+    frequent are chosen. Counts are then halved, so that old traffic counts less and less.
     """
 
     def __init__(self, capacity: int, compute: Callable[[Tensor], Tensor], *, ids: Tensor | None = None) -> None:
@@ -36,7 +36,7 @@ class HotIds:
 
     @property
     def ids(self) -> Tensor:
-        """The ids whose vectors are kept at the moment."""
+        """The ids whose vectors are kept now."""
         return self._ids
 
     def renew(self) -> None:
@@ -44,23 +44,23 @@ class HotIds:
         self._keep(self._given if self._given is not None else self._most_frequent())
 
     def look_up(self, ids: Tensor, out: Tensor) -> Tensor | None:
-        """Write the vectors that are kept to their places in `out`; returns the places of the others, or None."""
+        """Write the vectors of hot ids to their places in `out`. Returns the places of all other ids, None if none."""
         from ..kernels import id_index
 
         array = ids.numpy()
-        keys, places, vectors = self._index  # one read: another thread may put a new index there
+        keys, places, vectors = self._index  # read once: another thread may replace the index
         misses = np.empty(len(array), np.int64)
         missed = id_index.look_up(array, keys, places, vectors, out.numpy(), misses)
         with self._lock:
             self.asked += len(array)
             self.hits += len(array) - missed
             chosen = self._observe(array) if self._given is None else None
-        if chosen is not None:  # without the lock: to compute their vectors takes a while
+        if chosen is not None:  # without the lock, since computing their vectors takes a while
             self._keep(chosen)
         return torch.from_numpy(misses[:missed]) if missed else None
 
     def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor | None:
-        """Count ids; every so often, those that are to be kept from now on."""
+        """Count ids. Returns the ids to keep from now on, if it is time to choose."""
         from ..kernels import id_index
 
         id_index.count_traffic(ids, self._counted, self._counts)

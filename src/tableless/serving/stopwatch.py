@@ -1,4 +1,4 @@
-"""How time is measured here: tasks in turn within one run, the median and the range, on named hardware."""
+"""How the library measures time: tasks in turn within one run, their median and range, and the machine's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some measurements, and between which values they lie."""
+    """The median of some measurements, and the lowest and highest of them."""
 
     median: float
     low: float
@@ -24,20 +24,20 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """From single measurements, at least one."""
+        """Of at least one measurement."""
         ordered = sorted(values)
         return cls(statistics.median(ordered), ordered[0], ordered[-1])
 
     @classmethod
     def of_ratios(cls, values: Sequence[float], to: Sequence[float]) -> Spread:
-        """Of two tasks timed in turn: each ratio is taken within a repetition, where the machine was the same."""
+        """Of two tasks timed in turn. Each ratio is taken within one repetition, when the machine was equally busy."""
         return cls.of(value / other for value, other in zip(values, to, strict=True))
 
 
 def time_alternately(tasks: Mapping[str, Callable[[], object]], *, repetitions: int = 9) -> dict[str, list[float]]:
-    """Seconds of each task, repetition by repetition in turn, so that a slow moment of the machine meets all alike."""
+    """Seconds of each task in each repetition. Tasks take turns, so that a slow moment of the machine hits them all."""
     for task in tasks.values():
-        task()  # compile, fill caches
+        task()  # compiles, fills caches
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(repetitions):
         for name, task in tasks.items():
@@ -61,7 +61,7 @@ def on_threads(number: int) -> Iterator[None]:
 
 
 def describe_machine() -> str:
-    """The line without which no figure means anything."""
+    """The processor and the versions that a measurement depends on, in one line."""
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),

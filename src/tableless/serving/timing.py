@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOVIELENS_20M = 138_493 + 27_278
-"""Users and films: a quarter of their table pays for the network that is timed everywhere, 1024 → 5 × 457 → 32."""
+"""Users and films. A quarter of their table pays for a network 1024 → 5 × 457 → 32, which all our timings use."""
 
 FULL, PRODUCTS = "full", "nn.Linear layers alone"
 _HOT_SHARE = 0.01
@@ -35,16 +35,16 @@ _REPETITIONS = 10
 class LookupTime:
     """How long one way of looking up takes, and how large it is.
 
-    A million lookups take as many seconds as one takes microseconds. `megabytes` are those of the weights that an
-    answer needs; FastEmbedding keeps the scheme itself beside them.
+    A million lookups take as many seconds as one takes microseconds. `megabytes` is the size of the weights that an
+    answer needs. FastEmbedding also keeps the scheme itself, which is not counted.
     """
 
     name: str
     num_parameters: int
     megabytes: float
     seconds_per_million: Spread
-    of_full: Spread  # times the full table's
-    of_products: Spread  # times that of the published network's matrix products
+    of_full: Spread  # relative to the full table's time
+    of_products: Spread  # relative to the time of the published network's matrix products
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def measure_lookups(
 ) -> LookupReport:
     """Time lookups with every scheme of Table 8 and every way of serving `dhe`.
 
-    `queries` ids are looked up in each way, in `repetitions` turns; the result is per million. The ids are uniform
-    but for those of the hot ids, whose traffic follows Zipf's law.
+    `queries` ids are looked up in each way, in `repetitions` turns. The result is the time of a million. The ids are
+    drawn uniformly, except for hot ids, whose traffic follows Zipf's law.
     """
     for name, value in (("vocab_size", vocab_size), ("batch_size", batch_size), ("repetitions", repetitions)):
         if value < 1:
@@ -120,13 +120,13 @@ def measure_lookups(
 
 
 def bare_products(network: EmbeddingNetwork) -> nn.Sequential:
-    """The linear layers of an equal-width network and nothing between them: the arithmetic that can't be saved."""
+    """The linear layers of an equal-width network, and nothing else: the arithmetic that every way needs."""
     assert network.architecture == "equal-width", "other architectures do more than pass rows from layer to layer"
     return nn.Sequential(*(layer.get_submodule("linear") for layer in network.hidden), network.output)
 
 
 def zipf_ids(count: int, vocab_size: int, *, exponent: float = _ZIPF, seed: int = 0) -> Tensor:
-    """Ids as traffic brings them: id r is asked for in proportion to (r + 1)^-exponent, so id 0 most of all."""
+    """Ids by Zipf's law: id r is drawn in proportion to (r + 1)^-exponent, so id 0 most often."""
     cumulative = np.cumsum(np.arange(1, vocab_size + 1, dtype=np.float64) ** -exponent)
     draws = np.random.default_rng(seed).random(count) * cumulative[-1]
     return torch.from_numpy(np.searchsorted(cumulative, draws))
@@ -179,11 +179,11 @@ def _candidates(
     published = DeepHashEmbedding.from_budget(budget, **sizes, **PAPER_NETWORK).eval()
     experts = DeepHashEmbedding.from_budget(budget, **sizes).eval()
     products = bare_products(published.decoder)
-    hot = torch.arange(max(1, int(vocab_size * _HOT_SHARE)))  # by `zipf_ids`, the most frequent
+    hot = torch.arange(max(1, int(vocab_size * _HOT_SHARE)))  # the most frequent ids of `zipf_ids`
     codes: dict[int, Tensor] = {}
 
     def multiply(ids: Tensor) -> Tensor:
-        """The layers know nothing of ids: any codes of the right shape will do, made beforehand."""
+        """The layers take codes of the right shape, whatever they are, so these are made once for each batch size."""
         rows = codes.get(len(ids))
         if rows is None:
             rows = codes[len(ids)] = torch.rand(len(ids), published.num_hashes, generator=seeded(seed)) * 2 - 1
@@ -192,7 +192,7 @@ def _candidates(
     candidates, left_out = {FULL: _module(full)}, dict[str, str]()
     try:
         candidates["hash-embedding"] = _module(SCHEMES["hash-embedding"].from_budget(budget, **sizes))
-    except ValueError as error:  # a budget too small for a rival is a finding, not a reason to stop
+    except ValueError as error:  # its budget is too small; the others can still be timed
         left_out["hash-embedding"] = str(error)
     weights = sum(parameter.numel() for parameter in products.parameters())
     candidates[PRODUCTS] = _Candidate(multiply, weights, weights * 4 / 1e6)
@@ -214,7 +214,7 @@ def _module(scheme: EmbeddingScheme) -> _Candidate:
 
 
 def _fast(fast: FastEmbedding) -> _Candidate:
-    in_bytes = 0  # weights of hidden layers, where they are kept as one byte each
+    in_bytes = 0  # weights of hidden layers that are kept as one byte each
     if fast.precision == "int8":
         names = [name for name, _ in fast.scheme.named_parameters() if ".hidden." in name]
         in_bytes = sum(fast.scheme.get_parameter(name).numel() for name in names if name.endswith("linear.weight"))

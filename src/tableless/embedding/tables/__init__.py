@@ -1,4 +1,4 @@
-"""The tables that deep hash embedding replaces, one file each, all with the same interface."""
+"""The tables that deep hash embedding replaces. Each is a file, and all have the same interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bloom embedding: several hashes into one shared table, summed, so that a full collision needs all of them."""
+"""Bloom embedding: an id's vector is the sum of several hashed rows. Ids collide only if they share all of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BloomEmbedding(EmbeddingScheme):
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """Least squares on the shared rows. Dimensions are solved apart, so the metric changes nothing."""
+        """Least squares on the shared rows. Each dimension is solved alone, so the metric does not matter."""
         problem = SharedRows(self.hashes(ids), self.num_rows)
         self.table.copy_(problem.solve(rows, weights=weights, start=self.table))
         return self, torch.zeros_like(ids, dtype=torch.bool)

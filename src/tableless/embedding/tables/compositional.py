@@ -1,4 +1,4 @@
-"""Compositional embedding: the remainder picks a row, the quotient picks a small network that transforms it."""
+"""Compositional embedding: the remainder of an id picks a row, the quotient picks a small network that changes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal
 class CompositionalEmbedding(EmbeddingScheme):
     """Quotient–remainder, path-based, with one hidden layer (appendix B.2: 64 nodes).
 
-    Id x has row x mod `num_remainders`, sent through network x div `num_remainders`; the pair is unique to the id.
+    Id x has row x mod `num_remainders`, which network x div `num_remainders` transforms. No other id has this pair.
     """
 
     open_vocabulary = False
@@ -42,8 +42,8 @@ class CompositionalEmbedding(EmbeddingScheme):
         self.seed = seed
         self.num_quotients = math.ceil(vocab_size / num_remainders)
         generator = seeded(seed)
-        # Rows start as small as those of every other table, and the networks keep their size (a ReLU halves the mean
-        # square of what enters it). With rows of size 1 a step of Adam hardly changes them (docs/decisions.md).
+        # Rows start as small as those of every other table. Steps of Adam would hardly change rows of size 1
+        # (docs/decisions.md). The networks keep the size of a row; a ReLU halves the mean square of what enters it.
         self.table = normal(num_remainders, embedding_dim, std=initial_std, generator=generator)
         up, down = 1 / math.sqrt(embedding_dim), 1 / math.sqrt(hidden / 2)
         self.up = normal(self.num_quotients, embedding_dim, hidden, std=up, generator=generator)
@@ -64,21 +64,20 @@ class CompositionalEmbedding(EmbeddingScheme):
     def from_budget(
         cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, hidden: int = 64
     ) -> Self:
-        """The longest remainder table, with the networks that go with it, within the budget.
+        """The longest table of remainders that fits into the budget together with the networks it needs.
 
-        Networks of 64 nodes are large beside a small table: where not even the cheapest mixture fits, `hidden` is
-        halved until one does.
+        Networks of 64 nodes are large beside a small table. If not even the cheapest mixture of rows and networks fits,
+        `hidden` is halved until one does.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-
         build = partial(cls, embedding_dim, vocab_size=vocab_size, hidden=hidden, seed=seed)
 
         def cost(num_quotients: int) -> int:
             with torch.device("meta"):
                 return build(num_remainders=math.ceil(vocab_size / num_quotients)).num_parameters
 
-        # A longer table needs fewer networks, so parameters fall, then rise with the number of networks: find the
-        # cheapest number, then the fewest that fit, and give the table what is left.
+        # More networks need fewer rows. So the parameters first fall and then rise with the number of networks. Find
+        # the cheapest number, then the fewest networks that fit, and give the rest of the budget to the table.
         quotients = range(1, vocab_size + 1)
         cheapest = bisect_left(quotients, True, hi=vocab_size - 1, key=lambda q: cost(q + 1) >= cost(q))
         if hidden > 1 and cost(quotients[cheapest]) > allowed:

@@ -1,4 +1,4 @@
-"""The table everyone has: a row per id."""
+"""The full table: a row for each id."""
 
 from __future__ import annotations
 

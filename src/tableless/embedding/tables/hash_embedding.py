@@ -1,4 +1,4 @@
-"""Hash embedding: a few shared rows, mixed by weights that belong to the id."""
+"""Hash embedding: an id's vector is a sum of a few shared rows, with weights that belong to the id."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..hashing import HashFamily, derive_seed
 from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
 from .shared_rows import SharedRows
 
-_RIDGE = 1e-4  # of a row's square: where two rows point the same way, weights of opposite signs must not explode
-_ENOUGH, _MOST_ROUNDS = 0.001, 200  # a round that lowers the error by less than this share of it is the last
+_RIDGE = 1e-4  # of a row's square: keeps weights small if two rows point the same way
+_ENOUGH, _MOST_ROUNDS = 0.001, 200  # the last round is the one that lowers the error by less than this share
 _CHUNK = 16_384  # vectors whose rows are held at once
 
 
 class HashEmbedding(EmbeddingScheme):
     """A weighted sum of `num_hashes` rows of a shared table of `num_rows`.
 
-    `weights="dedicated"` gives each of `vocab_size` ids its own weights, as the paper's appendix B.2 does;
-    `weights="hashed"` finds them by one more hash into as many places, which opens the scheme to new ids.
+    `weights="dedicated"` gives each of `vocab_size` ids weights of its own, as the paper's appendix B.2 does.
+    `weights="hashed"` finds them by one more hash into as many places, so that new ids have weights, too.
     """
 
     open_vocabulary = False
@@ -59,7 +59,7 @@ class HashEmbedding(EmbeddingScheme):
             self.weight_hash = HashFamily(1, vocab_size, derive_seed(seed, "importance"), mixed=mixed)
         row_std = initial_std / math.sqrt(num_hashes)
         self.table = normal(num_rows, embedding_dim, std=row_std, generator=seeded(seed))
-        self.importance = nn.Parameter(torch.ones(vocab_size, num_hashes))  # from a plain sum, as in bloom
+        self.importance = nn.Parameter(torch.ones(vocab_size, num_hashes))  # starts as a plain sum, as in bloom
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
@@ -78,8 +78,8 @@ class HashEmbedding(EmbeddingScheme):
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """By turns: the shared rows that are best for the weights, and the weights that are best for the rows."""
-        table, importance = fit_by_turns(
+        """In turn: the best shared rows for given weights, and the best weights for given rows."""
+        table, importance = _fit_by_turns(
             self.hashes(ids),
             self._places(ids),
             rows,
@@ -103,7 +103,7 @@ class HashEmbedding(EmbeddingScheme):
         num_hashes: int = 2,
         weights: Literal["dedicated", "hashed"] = "dedicated",
     ) -> Self:
-        """As many rows as the budget pays for beside `num_hashes` weights for each id."""
+        """As many rows as the budget pays for, after `num_hashes` weights for each id."""
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
         return fit_to_budget(
             lambda rows: cls(
@@ -118,7 +118,7 @@ class HashEmbedding(EmbeddingScheme):
         )
 
 
-def fit_by_turns(
+def _fit_by_turns(
     row_places: Tensor,
     weight_places: Tensor,
     rows: Tensor,
@@ -128,12 +128,11 @@ def fit_by_turns(
     table: Tensor,
     importance: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """A table and the importances of its rows, so that their weighted sums are near `rows` [n, dim].
+    """A table, and the importances by which its rows are summed, so that the sums are near `rows` [n, dim].
 
-    Vector i is the sum of table[row_places[i]] [look-ups, dim] times importance[weight_places[i]] [look-ups]; an error
-    e of it counts weights[i] · ‖e @ metric‖². The search begins at `table` and `importance`: with importances of one
-    (a plain sum) it ends lower on trained tables than with random ones, and on random tables as low
-    (docs/decisions.md).
+    Vector i is the sum of table[row_places[i]] [look-ups, dim] times importance[weight_places[i]] [look-ups]. An error
+    e of it counts weights[i] · ‖e @ metric‖². The search begins at `table` and `importance`. Importances of one are the
+    best start: on trained tables the search ends with a lower error than from random ones (docs/decisions.md).
     """
     problem = SharedRows(row_places, len(table))
     targets = rows @ metric
@@ -147,7 +146,7 @@ def fit_by_turns(
         if error > (1 - _ENOUGH) * last:
             break
         last = error
-    # Only the product counts: importances of size one leave the table the size that it starts with in training.
+    # Only the product counts. With importances of size one, the table has the size that training starts with.
     size = F.embedding(weight_places, importance).square().mean().sqrt()
     return (table * size, importance / size) if size > 0 else (table, importance)
 
@@ -155,7 +154,7 @@ def fit_by_turns(
 def _best_importance(
     table: Tensor, row_places: Tensor, weight_places: Tensor, targets: Tensor, *, weights: Tensor, importance: Tensor
 ) -> tuple[Tensor, float]:
-    """For each id (or those that share weights) a small least-squares problem; returns the error that is left, too."""
+    """The best importances, by a small least-squares problem for each place of weights, and the error that is left."""
     count = importance.shape[-1]
     equations = table.new_zeros(len(importance), count, count, dtype=torch.float64)
     wanted = table.new_zeros(len(importance), count, dtype=torch.float64)

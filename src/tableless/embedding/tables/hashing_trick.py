@@ -1,4 +1,4 @@
-"""The hashing trick: fewer rows than ids, and a hash that says who shares."""
+"""The hashing trick: fewer rows than ids, and a hash that says which ids share a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shared_rows import set_means
 
 
 class HashingTrick(EmbeddingScheme):
-    """One hash into `num_rows` rows (section 2.2). Ids that collide are one id to the model."""
+    """One hash into `num_rows` rows (section 2.2). The model can't tell ids apart that share a row."""
 
     open_vocabulary = True
     old_defaults: ClassVar[Mapping[str, Any]] = {"mixed": False}
@@ -47,7 +47,7 @@ class HashingTrick(EmbeddingScheme):
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """Nothing is nearer to all who share a row than their mean, whatever the metric."""
+        """The mean is the best row for the ids that share it, in every metric."""
         set_means(self.table, self.hashes(ids)[..., 0], rows, weights)
         return self, torch.zeros_like(ids, dtype=torch.bool)
 

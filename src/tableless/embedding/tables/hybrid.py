@@ -1,4 +1,4 @@
-"""Hybrid hashing: rows of their own for the ids that matter most, double hashing for everyone else."""
+"""Hybrid hashing: a row for each of the most frequent ids, double hashing for all others."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class HybridHashing(EmbeddingScheme):
         num_hashes: int = 2,
         frequencies: Tensor | None = None,
     ) -> Self:
-        """Rows for the most frequent tenth, the rest of the budget hashed.
+        """Rows for the most frequent tenth of the ids, and shared rows for the rest of the budget.
 
-        `frequencies` [vocab_size] counts how often each id 0, 1, … occurs; without it low ids count as frequent.
+        `frequencies` [vocab_size] counts how often each id 0, 1, … occurs. Without it low ids count as frequent.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
         num_frequent = vocab_size // 10

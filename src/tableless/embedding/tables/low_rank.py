@@ -1,4 +1,4 @@
-"""The low-rank table: a narrow row per id and one linear map up, the baseline that is hard to beat."""
+"""The low-rank table: a short row for each id, and one linear map to the full length. It is hard to beat."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ class LowRankEmbedding(EmbeddingScheme):
         """The best table of this rank, by a truncated singular value decomposition in the metric."""
         means, totals = mean_of_sharers(ids, rows, weights, self.vocab_size)
         counted = means.double() @ metric.double()
-        # Eigenvectors of a small matrix: right singular vectors, without the left ones, which have a row for each id.
+        # The eigenvectors of a small matrix are the right singular vectors. The left ones, with a row for each id, are
+        # not needed.
         _, directions = torch.linalg.eigh(counted.mT @ (counted * totals.double().unsqueeze(-1)))
         kept = directions.flip(-1)[:, : self.rank]  # [n, at most rank], those with the largest values first
         back = kept.mT @ torch.linalg.pinv(metric.double())
-        # With orthonormal directions a step in the table moves a vector as far as the same step in a full table would,
-        # so that training goes on at the usual rate. What the rank has to spare keeps the directions it started with.
+        # With orthonormal directions a step in the table moves a vector as far as the same step in a full table, and
+        # training goes on at the usual rate. If the rank is higher than needed, further directions stay as they were.
         basis, triangle = torch.linalg.qr(back.mT)
         table = counted @ kept @ triangle.mT
         num_kept = basis.shape[-1]
@@ -67,7 +68,7 @@ class LowRankEmbedding(EmbeddingScheme):
 
     @classmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
-        """The highest rank the budget pays for; beyond `embedding_dim` it would only be a full table with a detour."""
+        """The highest rank the budget pays for, but at most `embedding_dim`: more would add nothing."""
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
         return fit_to_budget(
             lambda rank: cls(embedding_dim, vocab_size=vocab_size, rank=rank, seed=seed),

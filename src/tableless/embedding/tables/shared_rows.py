@@ -1,4 +1,7 @@
-"""Rows that several ids share: their sum for each id, and the best rows for given vectors, by least squares."""
+"""Tables whose rows are shared by several ids: the vector of an id is a sum of rows.
+
+`sum_of_rows` computes such vectors. `set_means` and `SharedRows` find the best rows for given vectors.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Up to so many look-ups the equations are listed (look-ups² numbers for each vector), which makes each step of the
-# iteration several times faster; with more the list would not fit into memory.
+# A sum is computed as a product if the table has at most this many rows for each look-up. Measured on a CPU in
+# training, at 32 dimensions, with tables of 926 and 1510 rows: both ways take the same time at 20 to 30.
+_PRODUCT_IS_QUICKER = 16
+# With at most this many look-ups the equations are listed (look-ups² numbers for each vector), which makes each step of
+# the iteration several times faster. With more, the list would not fit into memory.
 _FEW_LOOK_UPS = 4
-# Tables of so many rows, or of so many to each of many look-ups, have equations that are one small dense matrix.
+# The equations are one small dense matrix if the table has at most _FEW_ROWS rows (few look-ups) or at most
+# _ROWS_TO_A_LOOK_UP rows for each look-up (many look-ups).
 _FEW_ROWS, _ROWS_TO_A_LOOK_UP = 1024, 16
-_RIDGE = 1e-6  # rows that only occur together have no single solution: of all, this takes the smallest
+_RIDGE = 1e-6  # rows that only occur together have many solutions: this chooses the smallest
 _ENOUGH, _MOST_STEPS = 1e-6, 100  # a step that explains less than this share of the targets is the last
 _CHUNK = 4096  # vectors whose counts of rows are held at once
 
 
+def sum_of_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """[num_rows, dim], int64 [..., count] -> [..., dim].
+
+    Hundreds of look-ups for each id are slow, and every row takes memory. So a small table is multiplied by how often
+    each id has each row, which takes `num_rows` numbers for each id, whatever the count is.
+    """
+    if torch.compiler.is_exporting() or table.shape[0] > _PRODUCT_IS_QUICKER * rows.shape[-1]:
+        return F.embedding(rows, table).sum(-2)
+    how_often = table.new_zeros(*rows.shape[:-1], table.shape[0])
+    how_often.scatter_add_(-1, rows, table.new_ones(()).expand(rows.shape))
+    return how_often @ table
+
+
 def mean_of_sharers(places: Tensor, rows: Tensor, weights: Tensor, num_places: int) -> tuple[Tensor, Tensor]:
-    """Int64 [n], [n, dim], [n] -> the weighted mean of the rows at each place [num_places, dim], and its weight."""
-    counts = weights.double()  # in float64 the mean of one row is that row, to the bit
+    """Places [n], rows [n, dim], weights [n] -> each place's weighted mean [num_places, dim] and its total weight."""
+    counts = weights.double()  # so that the mean of one row is that row, to the bit
     sums = counts.new_zeros(num_places, rows.shape[-1])
     sums.index_add_(0, places, rows * counts.unsqueeze(-1))
     totals = counts.new_zeros(num_places).index_add_(0, places, counts)
@@ -29,15 +49,15 @@ def mean_of_sharers(places: Tensor, rows: Tensor, weights: Tensor, num_places: i
 
 
 def set_means(table: Tensor, places: Tensor, rows: Tensor, weights: Tensor) -> None:
-    """Set the rows of `table` that `places` [n] name to the weighted mean of the `rows` [n, dim] that go there."""
+    """Set the rows of `table` that `places` [n] name to the weighted means of the `rows` [n, dim] that belong there."""
     means, totals = mean_of_sharers(places, rows, weights, len(table))
     table.copy_(torch.where((totals > 0).unsqueeze(-1), means.to(table), table))
 
 
 class SharedRows:
-    """The least-squares problem of a table of `num_rows` whose rows `places` [n, look-ups] are summed for each vector.
+    """The least-squares problem of a table of `num_rows`: vector i is the sum of the rows `places[i]` [look-ups].
 
-    It keeps what does not depend on the vectors, so that it can be solved several times.
+    It keeps everything that does not depend on the vectors, so that it can be solved several times.
     """
 
     def __init__(self, places: Tensor, num_rows: int) -> None:
@@ -48,10 +68,10 @@ class SharedRows:
         self._is_small = num_rows <= few
 
     def solve(self, targets: Tensor, *, weights: Tensor, factors: Tensor | None = None, start: Tensor) -> Tensor:
-        """The table whose sums are nearest to `targets` [n, dim], an error of row i counting `weights[i]`.
+        """The table whose sums are nearest to `targets` [n, dim]. An error of vector i counts `weights[i]`.
 
-        `factors` [n, look-ups] multiply the rows before they are summed (ones, if not given). Rows that no vector
-        uses stay as they are in `start` [num_rows, dim], which is also where the search begins.
+        `factors` [n, look-ups] multiply the rows before they are summed (ones, if not given). The search begins at
+        `start` [num_rows, dim], and rows that no vector uses stay as they are there.
         """
         if not len(targets):
             return start
@@ -67,7 +87,7 @@ class SharedRows:
         return _conjugate_gradients(self._product(weighted, factors), wanted, diagonal, start, enough)
 
     def _matrix(self, weighted: Tensor, factors: Tensor) -> Tensor:
-        """The equations of a small table; of many look-ups by how often each vector uses each row."""
+        """The equations of a small table as a dense matrix."""
         if self._pairs is not None:
             return self._pairs.matrix(weighted, factors)
         matrix = weighted.new_zeros(self.num_rows, self.num_rows)
@@ -79,7 +99,7 @@ class SharedRows:
         return matrix
 
     def _product(self, weighted: Tensor, factors: Tensor) -> Callable[[Tensor], Tensor]:
-        """The equations as a function: what they make of a table."""
+        """The equations as a function: a table -> the left-hand side."""
         if self._pairs is not None:
             return self._pairs.product(weighted, factors)
 
@@ -98,7 +118,7 @@ class SharedRows:
 
 
 class _Pairs:
-    """Which rows of the table occur in one sum: the non-zero places of the equations, sorted."""
+    """Pairs of rows that occur in the same sum. They are the non-zero entries of the equations, kept sorted."""
 
     def __init__(self, places: Tensor, num_rows: int) -> None:
         pairs = places.unsqueeze(-1) * num_rows + places.unsqueeze(-2)  # [n, look-ups, look-ups]
@@ -106,12 +126,12 @@ class _Pairs:
         self._num_rows = num_rows
 
     def matrix(self, weighted: Tensor, factors: Tensor) -> Tensor:
-        """All equations, zeros and all."""
+        """All equations as a dense matrix."""
         none = weighted.new_zeros(self._num_rows**2)
         return none.index_put((self._pairs,), self._entries(weighted, factors)).view(self._num_rows, self._num_rows)
 
     def product(self, weighted: Tensor, factors: Tensor) -> Callable[[Tensor], Tensor]:
-        """What the equations make of a table."""
+        """The equations as a function: a table -> the left-hand side."""
         entries = self._entries(weighted, factors)
         first = torch.arange(self._num_rows, device=entries.device) * self._num_rows
         others, starts = self._pairs % self._num_rows, torch.searchsorted(self._pairs, first)
@@ -134,8 +154,9 @@ def _conjugate_gradients(
     times: Callable[[Tensor], Tensor], wanted: Tensor, diagonal: Tensor, start: Tensor, enough: float
 ) -> Tensor:
     """The table with `times(table)` = `wanted`, until a step lowers the sum of squares by less than `enough`."""
-    # A row that many vectors use has large equations. In units of the diagonal all are alike, and few steps suffice.
-    ridge = _RIDGE * diagonal.unsqueeze(-1)  # none for rows that no vector uses: they stay as they are
+    # The equations of a row are as large as many vectors use it. Divided by the diagonal all are of one size, and few
+    # steps are enough.
+    ridge = _RIDGE * diagonal.unsqueeze(-1)  # zero for rows that no vector uses: they stay as they are
     diagonal = torch.where(diagonal > 0, diagonal, 1).unsqueeze(-1)
     smallest = torch.finfo(start.dtype).tiny
     table = start.clone()
@@ -153,21 +174,3 @@ def _conjugate_gradients(
         last, square = square, (residual * scaled).sum(0)
         direction = scaled + square / last.clamp(min=smallest) * direction
     return table
-
-
-# Rows of the table to a look-up, up to which the product is quicker; measured on a CPU in training, at 32 dimensions,
-# with tables of 926 and 1510 rows: the two are level at 20 to 30.
-_PRODUCT_IS_QUICKER = 16
-
-
-def sum_of_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """[num_rows, dim], int64 [..., count] -> [..., dim].
-
-    Hundreds of look-ups per id are slow, and their rows take memory for each. A small table is multiplied instead, by
-    how often each id has each row: `num_rows` numbers per id, whatever the count.
-    """
-    if torch.compiler.is_exporting() or table.shape[0] > _PRODUCT_IS_QUICKER * rows.shape[-1]:
-        return F.embedding(rows, table).sum(-2)
-    how_often = table.new_zeros(*rows.shape[:-1], table.shape[0])
-    how_often.scatter_add_(-1, rows, table.new_ones(()).expand(rows.shape))
-    return how_often @ table
