@@ -25,7 +25,7 @@ from torch_rechub.basic.features import SparseFeature
 from torch_rechub.models.ranking import DeepFM
 from torch_rechub.trainers import CTRTrainer
 
-from tableless.data.sources import find_data
+from tableless.data.loading import find_data
 from tableless.embedding.replacement import replace_embeddings
 
 # Found on validation data: the network was fitted closely, and larger steps only lead away from there. A large batch

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tableless.data.loading import load_interactions
-from tableless.data.sources import find_data
+from tableless.data.loading import find_data, load_interactions
 from tableless.data.world import World
 
 Numbers = NDArray[np.int64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tableless.data.interactions import DataError, Interactions
-from tableless.data.sources import find_data
+from tableless.data.loading import find_data
 from tableless.data.world import World
 from tableless.embedding.side_features import SideFeatures
 

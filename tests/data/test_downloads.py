@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tableless.data import downloads
+from tableless.data import downloads, loading
 from tableless.data import sources as datasets
 from tableless.data.interactions import DataError
 from tableless.data.loading import load_interactions
@@ -49,7 +49,8 @@ def served(tmp_path, monkeypatch):
         md5 = hashlib.md5(archive.read_bytes()).hexdigest()
         toy = KnownDataset(("toy/ratings.csv",), "https://example.org/toy", "https://example.org/toy.zip", md5)
         toy = dataclasses.replace(toy, **changes)
-        monkeypatch.setattr(datasets, "DATASETS", MappingProxyType({"toy": toy}))
+        for module in (datasets, loading):
+            monkeypatch.setattr(module, "DATASETS", MappingProxyType({"toy": toy}))
         monkeypatch.setattr(downloads.urllib.request, "urlopen", Opened)
         serve.headers = {"Content-Length": str(archive.stat().st_size)} if headers is None else headers
         return archive

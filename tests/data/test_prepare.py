@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from tableless.data import prepare as preparation
 from tableless.data.interactions import DataError
 from tableless.data.prepare import prepare
-from tableless.data.reading import parquet_rows as parquet_files
-from tableless.data.reading import text_rows as text_files
-from tableless.data.reading.columns import Columns, guess_columns
+from tableless.data.reading import parquet as parquet_files
+from tableless.data.reading import text as text_files
+from tableless.data.reading.files import sniff
 from tableless.embedding.ids import to_ids
 from tests.counted_calls import counted_calls
 from tests.data.real_data import REAL_DATA, needs_real_data
-
-COLUMNS = Columns("user", "item", "time")
 
 
 def write(directory, rows, columns=("user", "item", "time")):
@@ -27,11 +25,11 @@ def write(directory, rows, columns=("user", "item", "time")):
     return file
 
 
-def prepared(tmp_path_factory_or_path, file, columns=COLUMNS, **options):
+def prepared(tmp_path_factory_or_path, file, time_col=None, **options):
     directory = tmp_path_factory_or_path / f"prepared-{time.monotonic_ns()}"
     directory.mkdir()
     files = file if isinstance(file, list) else [file]
-    return prepare(files, columns=columns, directory=directory, **options)
+    return prepare(sniff(files, time_col=time_col), directory=directory, **options)
 
 
 def actions(interactions):
@@ -59,7 +57,7 @@ class TestOrder:
         assert (result.items.dtype, result.times.dtype) == (np.int32, np.int64)
 
     def test_without_times_the_order_of_the_file_stays(self, tmp_path):
-        result = prepared(tmp_path, write(tmp_path, self.rows), Columns("user", "item", None))
+        result = prepared(tmp_path, write(tmp_path, self.rows), time_col="")
         assert result.times is None
         assert [action[:2] for action in actions(result)] == [(3, 2), (3, 9), (7, 1), (7, 4), (7, 2)]
 
@@ -89,10 +87,10 @@ class TestBoundedMemory:
     def test_parts_give_what_one_sort_gives(self, tmp_path_factory, rows, rows_in_memory, timed):
         rows = [(0, 0, 0), (1, 1, 0), *rows]
         directory = tmp_path_factory.mktemp("data")
-        columns = COLUMNS if timed else Columns("user", "item", None)
+        time_col = "time" if timed else ""
         file = write(directory, rows)
-        in_parts = prepared(directory, file, columns, rows_in_memory=rows_in_memory)
-        assert same(in_parts, prepared(directory, file, columns))
+        in_parts = prepared(directory, file, time_col, rows_in_memory=rows_in_memory)
+        assert same(in_parts, prepared(directory, file, time_col))
         expected = sorted(rows, key=lambda row: (row[0], row[2]) if timed else row[0])
         assert actions(in_parts) == [row if timed else (*row[:2], None) for row in expected]
 
@@ -138,7 +136,7 @@ class TestBoundedMemory:
         file = write(tmp_path, [(user % 9, user % 7, 0) for user in range(200)])
         directory = tmp_path / "prepared"
         directory.mkdir()
-        prepare([file], columns=COLUMNS, directory=directory, rows_in_memory=10)
+        prepare(sniff([file]), directory=directory, rows_in_memory=10)
         names = ["interactions.json", "item_ids.npy", "items.npy", "starts.npy", "times.npy", "user_ids.npy"]
         assert sorted(os.listdir(directory)) == names
 
@@ -164,7 +162,7 @@ class TestIds:
         lines = [f"{number % 10},{number % 7},{number}" for number in range(100)] + [f"{odd_user},007,1.5"]
         file = tmp_path / "rows.csv"
         file.write_text("user,item,time\n" + "\n".join(lines))
-        result = prepared(tmp_path, file, guess_columns(file), rows_in_memory=30)
+        result = prepared(tmp_path, file, rows_in_memory=30)
         assert result.num_actions == 101
         assert (result.user_kind, result.item_kind) == ("integer" if odd_user == "5" else "string", "string")
         assert sorted(result.item_names) == ["0", "007", "1", "2", "3", "4", "5", "6"]
@@ -200,9 +198,8 @@ def test_progress_is_reported(tmp_path, monkeypatch):
 @needs_real_data
 def test_movielens_in_parts_equals_movielens_at_once(tmp_path):
     file = REAL_DATA / "ml-1m.parquet"
-    columns = guess_columns(file)
     with counted_calls() as calls:
-        at_once = prepared(tmp_path, file, columns)
+        at_once = prepared(tmp_path, file)
     assert calls.total < 100_000, "a tenth of the rows: nothing is done row by row in Python"
     assert (at_once.num_users, at_once.num_items, at_once.num_actions) == (6040, 3706, 1_000_209)
-    assert same(at_once, prepared(tmp_path, file, columns, rows_in_memory=100_000))
+    assert same(at_once, prepared(tmp_path, file, rows_in_memory=100_000))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,28 @@ from ..files.scheme_directory import require_kinds
 from ..files.whole import staged
 from .core import keep_core
 from .interactions import DataError, Interactions, Report
-from .sources import find_data
+from .sources import DATASETS, find_known
 from .splits import Split, split_given, split_global_time, split_leave_one_out
 from .world import World
 
 if TYPE_CHECKING:
-    from .reading.columns import Columns
-
-    _Source = tuple[list[Path], Columns]  # files that are read alike; a second source has the test actions
+    from .reading.files import ActionFiles
 
 _FEW_ACTIONS = 1 << 22  # kept in memory, if nobody asked for them to be kept on disk
+
+
+def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
+    """The files that a path or a known name stands for; a known dataset that is missing is downloaded."""
+    if str(data).lower() in DATASETS:
+        return find_known(str(data).lower(), data_dir=data_dir, report=report)
+    if not Path(data).exists():
+        raise DataError(
+            f"{str(data)!r} is neither a file, nor a directory, nor one of the known names: world, "
+            f"{', '.join(DATASETS)}"
+        )
+    from .reading.files import find_files
+
+    return find_files(Path(data))
 
 
 def load_interactions(
@@ -40,17 +52,16 @@ def load_interactions(
     """Interactions of a file, a directory of parquet files, a known dataset or the synthetic world.
 
     A known name is looked for in `data_dir`, else in $TABLELESS_DATA, else in ~/.cache/tableless/data, and downloaded
-    into there if it can be. Columns that are not named are guessed (see `guess_columns`), and `report` is told which.
-    With a `cache_dir` the prepared arrays are kept there, and used again while the files and the options are the same.
+    into there if it can be. Columns that are not named are guessed (see `sniff`), and `report` is told which. With a
+    `cache_dir` the prepared arrays are kept there, and used again while the files and the options are the same.
     """
-    world = World.parse(str(data))
-    if world is not None:
+    if _names_the_world(data) and (world := World.parse(str(data))) is not None:
         return keep_core(world.interactions(), core)
-    from .reading.columns import guess_columns
+    from .reading.files import sniff
 
     files = find_data(data, data_dir=data_dir, report=report)
-    columns = guess_columns(files[0], user_col=user_col, item_col=item_col, time_col=time_col)
-    return _loaded([(files, columns)], core=core, cache_dir=cache_dir, report=report)
+    sniffed = sniff(files, user_col=user_col, item_col=item_col, time_col=time_col)
+    return _loaded(sniffed, None, core=core, cache_dir=cache_dir, report=report)
 
 
 def load_parts(
@@ -72,53 +83,61 @@ def load_parts(
     """
     if (test is None) == (part_col is None):
         raise DataError("a given split needs either a file with the test actions or a column with the parts")
-    if World.parse(str(data)) is not None:
+    if _names_the_world(data) and World.parse(str(data)) is not None:
         raise DataError("the synthetic world has no given split; leave one out, or name a file")
-    from .reading.columns import guess_columns
+    from .reading.files import sniff
 
-    found = [find_data(name, data_dir=data_dir, report=report) for name in (data, test) if name is not None]
-    named = {"user_col": user_col, "item_col": item_col, "time_col": "", "part_col": part_col}
-    sources = [(files, guess_columns(files[0], **named)) for files in found]
-    return _loaded(sources, core=0, cache_dir=cache_dir, report=report)
+    def sniffed(name: str | Path) -> ActionFiles:
+        files = find_data(name, data_dir=data_dir, report=report)
+        return sniff(files, user_col=user_col, item_col=item_col, time_col="", part_col=part_col)
+
+    files = sniffed(data)
+    return _loaded(files, None if test is None else sniffed(test), core=0, cache_dir=cache_dir, report=report)
+
+
+def _names_the_world(data: str | Path) -> bool:
+    return str(data).startswith("world")
 
 
 def _loaded(
-    sources: Sequence[_Source], *, core: int, cache_dir: Path | str | None, report: Report | None
+    files: ActionFiles, test: ActionFiles | None, *, core: int, cache_dir: Path | str | None, report: Report | None
 ) -> Interactions:
-    """What `_prepared` makes: from the cache, or else in memory or in files without a name."""
+    """Prepared arrays: from the cache, or else in memory or in files that have no name any more."""
+    from .prepare import prepare
+
     if report is not None:
-        for files, columns in sources:
-            report(f"{files[0]}: {columns}", None, None)
+        for decided in (files, test):
+            if decided is not None:
+                report(str(decided), None, None)
     if cache_dir is not None:
-        return _prepared(sources, core=core, cache=Path(cache_dir), report=report)
+        cached = Path(cache_dir) / f"{files.paths[0].name.partition('.')[0]}-{_fingerprint(files, test)}"
+        if not cached.exists():
+            with staged(cached) as staging:
+                prepare(files, test=test, directory=staging, report=report)
+        return _cached_core(cached, core) if core > 1 else Interactions.load(cached)
     # The arrays stay readable after their files are gone, for as long as they are mapped.
     with tempfile.TemporaryDirectory(prefix="tableless-", ignore_cleanup_errors=True) as temporary:
-        prepared = _prepared(sources, core=core, cache=Path(temporary), report=report)
+        prepared = prepare(files, test=test, directory=Path(temporary), report=report)
+        if core > 1:
+            (folder := Path(temporary, "core")).mkdir()
+            prepared = keep_core(prepared, core, directory=folder)
         return prepared.in_memory() if prepared.num_actions <= _FEW_ACTIONS else prepared
 
 
-def _prepared(sources: Sequence[_Source], *, core: int, cache: Path, report: Report | None) -> Interactions:
-    from .prepare import prepare
-
-    (files, columns), *test = sources
-    directory = cache / f"{files[0].name.partition('.')[0]}-{_fingerprint(sources)}"
+def _cached_core(cached: Path, core: int) -> Interactions:
+    directory = cached.with_name(f"{cached.name}-core-{core}")
     if not directory.exists():
         with staged(directory) as staging:
-            prepare(files, columns=columns, directory=staging, test=test[0] if test else None, report=report)
-    if core <= 1:
-        return Interactions.load(directory)
-    core_directory = cache / f"{directory.name}-core-{core}"
-    if not core_directory.exists():
-        with staged(core_directory) as staging:
-            keep_core(Interactions.load(directory), core, directory=staging)
-    return Interactions.load(core_directory)
+            keep_core(Interactions.load(cached), core, directory=staging)
+    return Interactions.load(directory)
 
 
-def _fingerprint(sources: Sequence[_Source]) -> str:
+def _fingerprint(*sources: ActionFiles | None) -> str:
     described = [
-        ([(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files], columns.by_role)
-        for files, columns in sources
-    ]
+        ([(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files.paths],
+         files.columns.by_role)
+        for files in sources if files is not None
+    ]  # fmt: skip
     text = json.dumps([2, described])  # 2: change it with what `prepare` writes
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

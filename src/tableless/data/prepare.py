@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from .interactions import DataError, Interactions, Part, Report
 from .interactions_writer import InteractionsWriter
-from .reading.actions import read_actions
-from .reading.columns import Columns
-from .reading.values import Batch, Kinds, KindsChanged, common_kinds, first_kinds
+from .reading.files import ActionFiles
+from .reading.values import ActionBatch, Kinds, KindsChanged, common_kinds
 
 try:
     import polars as pl
@@ -34,68 +33,57 @@ _MOST_PARTS = 100  # files that are open at once
 
 
 def prepare(
-    files: Sequence[Path],
+    files: ActionFiles,
     *,
-    columns: Columns,
     directory: Path,
-    test: tuple[Sequence[Path], Columns] | None = None,
+    test: ActionFiles | None = None,
     rows_in_memory: int = _ROWS_IN_MEMORY,
     report: Report | None = None,
 ) -> Interactions:
     """The rows of all files, memory-mapped from `directory` (which exists and is empty).
 
-    Where the columns have a part, or `test` names files with the test actions, the `Part` of each action stands in
-    the place of its time. `rows_in_memory` changes how much memory this takes, never the result: rows ascend with the
-    ids, and actions of one user at one time stay in the order of the files.
+    Where the columns have a part, or `test` has the test actions, the `Part` of each action stands in the place of its
+    time. `rows_in_memory` changes how much memory this takes, never the result: rows ascend with the ids, and actions
+    of one user at one time stay in the order of the files.
     """
-    kinds = first_kinds(files, columns)
-    if test is not None:
-        kinds = common_kinds(kinds, first_kinds(*test))
-    if test is not None or columns.part is not None:
-        kinds = replace(kinds, time="part")
+    sources = [files] if test is None else [files, test]
+    kinds = files.kinds if test is None else common_kinds(files.kinds, test.kinds)
     while True:
         items = _Items(named=kinds.item == "string")
         with _Spool(directory, rows_in_memory) as spool:
             try:
-                for batch in _read_all(files, columns, test=test, kinds=kinds, report=report):
+                for batch in _read_all([replace(source, kinds=kinds) for source in sources], report=report):
                     items.add(batch)
                     spool.append(_to_records(batch))
             except KindsChanged as changed:
                 kinds = changed.kinds
                 continue
             prepared = _write(_parts(spool, directory, rows_in_memory), items, kinds=kinds, directory=directory)
-        named = f"{files[0]}" if len(files) == 1 else f"{files[0].parent}"
         if prepared.num_users < 2 or prepared.num_items < 2:
             few = "user" if prepared.num_users < 2 else "item"
-            raise DataError(f"{named} has only one {few} (column {getattr(columns, few)!r}); at least two are needed")
+            named = files.paths[0] if len(files.paths) == 1 else files.paths[0].parent
+            column = files.columns.by_role[few]
+            raise DataError(f"{named} has only one {few} (column {column!r}); at least two are needed")
         return prepared
 
 
-def _read_all(
-    files: Sequence[Path],
-    columns: Columns,
-    *,
-    test: tuple[Sequence[Path], Columns] | None,
-    kinds: Kinds,
-    report: Report | None,
-) -> Iterator[Batch]:
+def _read_all(sources: Sequence[ActionFiles], *, report: Report | None) -> Iterator[ActionBatch]:
+    """A second source has the test actions; then the parts stand in the place of the times."""
     rows = 0
-    sources = [(file, columns, Part.TRAIN) for file in files]
-    if test is not None:
-        sources += [(file, test[1], Part.TEST) for file in test[0]]
-    for file, its_columns, part in sources:
-        for batch in read_actions(file, columns=its_columns, kinds=kinds):
-            rows += len(batch.users)
-            if report is not None:
-                report(f"reading {file.name}", rows, None)
-            yield batch if test is None else replace(batch, times=np.full(len(batch.users), part, np.int64))
+    for part, source in zip((Part.TRAIN, Part.TEST), sources, strict=False):
+        for layout in source.layouts:
+            for batch in source.read(layout):
+                rows += len(batch.users)
+                if report is not None:
+                    report(f"reading {layout.path.name}", rows, None)
+                parts = np.full(len(batch.users), part, np.int64)
+                yield batch if len(sources) == 1 else replace(batch, times=parts)
     if not rows:
-        raise DataError(
-            f"{files[0]} has no rows" if len(files) == 1 else f"the files of {files[0].parent} have no rows"
-        )
+        first, *others = sources[0].paths
+        raise DataError(f"the files of {first.parent} have no rows" if others else f"{first} has no rows")
 
 
-def _to_records(batch: Batch) -> NDArray[np.int64]:
+def _to_records(batch: ActionBatch) -> NDArray[np.int64]:
     """[rows, 2 or 3]: user id, item id and, bit by bit if it is a float, time."""
     columns = [batch.users, batch.items]
     if batch.times is not None:
@@ -146,7 +134,7 @@ class _Items:
         self._names: list[pl.Series] | None = [] if named else None
         self._named_ids: list[NDArray[np.int64]] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ActionBatch) -> None:
         ids, example = np.unique(batch.items, return_index=True)
         for known in self._known:
             new = known[np.minimum(np.searchsorted(known, ids), len(known) - 1)] != ids

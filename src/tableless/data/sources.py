@@ -1,4 +1,4 @@
-"""Sources: a path or the name of a known dataset → files, downloaded if need be."""
+"""Sources: the name of a known dataset → its files, downloaded if need be."""
 
 from __future__ import annotations
 
@@ -67,20 +67,12 @@ DATASETS: Mapping[str, KnownDataset] = MappingProxyType(
 )
 
 
-def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
-    """The files that a path or a known name stands for; a known dataset that is missing is downloaded."""
-
-    data = str(data)
-    known = DATASETS.get(data.lower())
-    if known is None:
-        if not Path(data).exists():
-            raise DataError(
-                f"{data!r} is neither a file, nor a directory, nor one of the known names: world, {', '.join(DATASETS)}"
-            )
-        return find_files(Path(data))
+def find_known(name: str, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
+    """The files of one of the `DATASETS`. If they are missing, they are downloaded."""
+    known = DATASETS[name]
     folder = Path(data_dir or os.environ.get("TABLELESS_DATA") or Path.home() / ".cache" / "tableless" / "data")
     if not _found(known, folder):
-        _download_or_explain(data.lower(), known, folder=folder, report=report)
+        _download_or_explain(name, known, folder=folder, report=report)
     return _found(known, folder)
 
 
@@ -104,15 +96,3 @@ def _download_or_explain(name: str, known: KnownDataset, *, folder: Path, report
         f"{name} is not in {folder} and {reason}; get {known.url or 'it'} (see {known.page}), unpacked if need be, so "
         f"that {folder / known.files[-1]} exists, or name the folder that has it by --data-dir or $TABLELESS_DATA"
     )
-
-
-def find_files(path: Path) -> list[Path]:
-    """The file itself, or the parquet files of a directory in the order of their names."""
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for ending in ("*.parquet", "*.pq") for file in path.glob(ending))
-    if not files:
-        raise DataError(f"{path} is a directory without parquet files; name a file, or put *.parquet files into it")
-    return files

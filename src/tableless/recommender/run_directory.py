@@ -62,7 +62,8 @@ def read_list(path: Path, *, columns: tuple[str, ...]) -> pl.DataFrame:
         import pyarrow.parquet as pq
     except ImportError as missing:
         raise ImportError(f"the items of a run are read by {missing.name}: pip install 'tableless[data]'") from missing
-    from ..data.reading.sniffing import one_line_errors, to_frame
+    from ..data.reading.parquet import to_frame
+    from ..data.reading.values import one_line_errors
 
     with one_line_errors(path):  # by pyarrow, because a file made to harm can end a process that reads it by polars
         frame = to_frame(pq.read_table(path, partitioning=None))

@@ -23,11 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..data.loading import DataConfig
-from ..data.reading.actions import stream_actions
-from ..data.reading.columns import guess_columns
-from ..data.reading.values import first_kinds
-from ..data.sources import find_data
+from ..data.loading import DataConfig, find_data
+from ..data.reading.files import sniff, stream_actions
 from ..embedding.hashing import split_mix_64
 from ..embedding.scheme import is_share, resolve_budget
 from ..files.scheme_directory import write_model
@@ -184,15 +181,14 @@ def run_stream(
     if out is not None and processes.is_first:
         require_free(Path(out))
     files = find_data(data.data, data_dir=data.data_dir)
-    columns = guess_columns(files[0], user_col=data.user_col, item_col=data.item_col)
+    sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="")
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
     schemes = [size_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
     model = BACKBONES[model_config.backbone](users=schemes[0], items=schemes[1], seed=train_config.seed)
     model.to(choose_device(device))
     reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
     batches = stream_actions(
-        files[0] if len(files) == 1 else files[0].parent,
-        columns=columns,
+        sniffed,
         rank=processes.rank,
         world_size=processes.world_size,
         batch_size=max(1, train_config.batch_size // processes.world_size),
@@ -209,7 +205,7 @@ def run_stream(
     if out is not None and processes.is_first:
         import polars as pl
 
-        kinds = first_kinds(files, columns)
+        kinds = sniffed.kinds
         directory = Path(out)
         config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
         # Names of strings are not kept: a stream is not for listing. Their ids are.

@@ -103,35 +103,15 @@ def read_titles(path: Path, *, kind: Kind) -> dict[int, str]:
 
 def _read(path: Path) -> pl.DataFrame:
     """The columns `item` and `title`."""
-    import polars as pl
-    import pyarrow.parquet as pq
-
-    from ..data.reading.columns import find_column, guess_by_name
-    from ..data.reading.sniffing import find_layout, one_line_errors, open_text, split_rows, to_frame
+    from ..data.reading.files import find_column, find_layout, guess_by_name
 
     layout = find_layout(path, expected=())
-    if layout.format == "text" and not layout.has_header:
-        with open_text(path, gzipped=layout.gzipped) as file:
-            rows = [fields[:2] for _, fields in split_rows(_decode(file.read()), layout.separator)]
-        return pl.DataFrame(rows, schema={"item": pl.String, "title": pl.String}, orient="row")
+    if not layout.has_names:
+        return layout.read_whole({"item": layout.names[0], "title": layout.names[1]})
     item, title = guess_by_name(layout.names)["item"], find_column(layout.names, _TITLE_COLUMNS)
     if item is None or title is None:
         raise ValueError(f"{path} needs a column of item ids and a `title`; it has {layout.listing}")
-    with one_line_errors(path):
-        if layout.format == "parquet":
-            frame = to_frame(pq.read_table(path, columns=[item, title]))  # polars would end with a damaged file
-        elif layout.format == "json":
-            frame = pl.scan_ndjson(path, infer_schema_length=None).select(item, title).collect()
-        else:  # as strings: one odd value in some other column must not matter
-            frame = pl.read_csv(path, columns=[item, title], separator=layout.separator, infer_schema=False)
-    return frame.select(pl.col(item).alias("item"), pl.col(title).alias("title"))
-
-
-def _decode(text: bytes) -> str:
-    try:
-        return text.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return text.decode("latin-1")  # as the older MovieLens files are
+    return layout.read_whole({"item": item, "title": title})
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 import gzip
 import json
+from dataclasses import replace
 
-from tableless.data.reading.actions import read_actions
-from tableless.data.reading.columns import guess_columns
-from tableless.data.reading.values import KindsChanged, first_kinds
+from tableless.data.reading.files import sniff
+from tableless.data.reading.values import KindsChanged
 
 ROWS = [(1, "a", 10), (2, "b", 20), (1, "c", 30)]
 
@@ -18,19 +18,22 @@ def write(path, text):
 
 def read(file, **given):
     """All rows of a file: users, items (raw) and times."""
-    columns = guess_columns(file, **given)
-    kinds = first_kinds([file], columns)
+    sniffed = sniff([file], **given)
     while True:
         try:
-            batches = list(read_actions(file, columns=columns, kinds=kinds))
+            batches = batches_of(sniffed)
         except KindsChanged as changed:
-            kinds = changed.kinds
+            sniffed = replace(sniffed, kinds=changed.kinds)
             continue
         return (
             [user for batch in batches for user in batch.users.tolist()],
             [item for batch in batches for item in batch.item_names.to_list()],
-            None if columns.time is None else [time for batch in batches for time in batch.times.tolist()],
+            None if sniffed.columns.time is None else [time for batch in batches for time in batch.times.tolist()],
         )
+
+
+def batches_of(sniffed):
+    return [batch for layout in sniffed.layouts for batch in sniffed.read(layout)]
 
 
 def separated(separator, header=True):

@@ -2,11 +2,9 @@ import polars as pl
 import pytest
 
 from tableless.data.interactions import DataError
-from tableless.data.reading import parquet_rows as parquet_files
-from tableless.data.reading import text_rows as text_files
-from tableless.data.reading.columns import Columns, guess_columns
-from tableless.data.reading.values import first_kinds
-from tableless.data.sources import find_files
+from tableless.data.reading import parquet as parquet_files
+from tableless.data.reading import text as text_files
+from tableless.data.reading.files import find_files, sniff
 from tests.data.reading.small_files import read, write
 
 
@@ -124,7 +122,7 @@ class TestBadFiles:
         with pytest.raises(DataError, match=r"gone.csv does not exist"):
             find_files(tmp_path / "gone.csv")
         with pytest.raises(DataError, match=r"gone.csv does not exist"):
-            guess_columns(tmp_path / "gone.csv")
+            sniff([tmp_path / "gone.csv"])
 
     def test_a_directory_without_parquet_is_refused(self, tmp_path):
         with pytest.raises(DataError, match="directory without parquet files"):
@@ -135,10 +133,11 @@ class TestBadFiles:
         pl.DataFrame({"user": [1], "item": [1]}).write_parquet(files[0])
         pl.DataFrame({"user": [1], "item": ["1"]}).write_parquet(files[1])
         with pytest.raises(DataError, match=r"b.parquet has integer users, string items"):
-            first_kinds(files, Columns("user", "item", None))
+            sniff(files)
 
     def test_a_file_without_the_columns_of_the_first_is_refused(self, tmp_path):
-        file = tmp_path / "b.parquet"
-        pl.DataFrame({"user": [1], "thing": [1]}).write_parquet(file)
+        files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+        pl.DataFrame({"user": [1], "item": [1]}).write_parquet(files[0])
+        pl.DataFrame({"user": [1], "thing": [1]}).write_parquet(files[1])
         with pytest.raises(DataError, match=r"b.parquet has no column 'item'"):
-            first_kinds([file], Columns("user", "item", None))
+            sniff(files)

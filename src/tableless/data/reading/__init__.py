@@ -1,7 +1,7 @@
-"""Reading: a file of any known format → batches of actions, as ids.
+"""Reading: files of any known format → batches of actions, as ids.
 
-sniffing: what a file is → columns: which of them are meant → values: what they hold, as ids and times → text_rows,
-parquet_rows: the rows → actions: all of it together.
+files: one look at the files decides everything that the rest needs to know → text, parquet: one module for each format,
+which gives the rows as they stand in the file → values: what stands there, as ids, times and names.
 """
 
 try:

@@ -1,119 +1,35 @@
-"""Kinds: whether the ids of a column are integers or strings, and what its times are.
+"""Values: what stands in the columns of a file → ids, times, parts and names.
 
-Raw values: what stands in the columns → ids, times or parts, and names."""
+`Layout` is what a format has to answer. `Kinds` says what the values of the columns are.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...embedding.ids import to_ids
 from ..interactions import DataError, Kind, Part
-from .columns import Columns
-from .parquet_rows import first_value
-from .sniffing import Layout, Place, find_layout, is_number, parquet_schema
 
+Place = Callable[[int], str]  # where a row of what was read is: the file and the line
+Names = Mapping[str, str]  # the role of a column ("user", "item", "time", "part", "title") → its name in the file
 TimeKind = Literal["integer", "number", "datetime", "part"]  # "part": a `Part` stands in the place of the time
 
-
-@dataclass(frozen=True)
-class Kinds:
-    """What the values of each column are. Text can hold integers as well as strings: only reading it all can tell."""
-
-    user: Kind
-    item: Kind
-    time: TimeKind | None
-
-
-class KindsChanged(Exception):
-    """A value further down shows that a text column is not what its first rows were; start again with `kinds`."""
-
-    def __init__(self, kinds: Kinds) -> None:
-        super().__init__(kinds)
-        self.kinds = kinds
-
-
-def first_kinds(files: Sequence[Path], columns: Columns) -> Kinds:
-    """The kinds of columns: certain for parquet, for text as the first row has them (see `KindsChanged`)."""
-    kinds = None
-    for file in files:
-        layout = find_layout(file, expected=columns.by_role.values())
-        if layout.format != "parquet":
-            return kinds or _kinds_of_text(layout, columns)
-        these = _kinds_of_parquet(file, columns)
-        if kinds is not None and these != kinds:
-            raise DataError(
-                f"{file} has {these.user} users, {these.item} items and {these.time} times, but the files before it "
-                f"{kinds.user}, {kinds.item} and {kinds.time}; a column of ids has one kind"
-            )
-        kinds = these
-    assert kinds is not None
-    return kinds
-
-
-def common_kinds(one: Kinds, other: Kinds) -> Kinds:
-    """The kinds of two files whose ids mean the same users and items: an id is a string if it is one in either."""
-    user: Kind = "string" if "string" in (one.user, other.user) else "integer"
-    item: Kind = "string" if "string" in (one.item, other.item) else "integer"
-    return Kinds(user, item, one.time)
-
-
-def _kinds_of_text(layout: Layout, columns: Columns) -> Kinds:
-    first = dict(zip(layout.names, layout.first_row, strict=False))
-
-    def kind(name: str) -> Kind:
-        value = first.get(name)
-        is_text = layout.format == "json" and isinstance(value, str)  # JSON can tell "7" from 7
-        return "string" if is_text or not _is_plain_integer(str(value)) else "integer"
-
-    time = None if columns.time is None else _kind_of_time(str(first.get(columns.time)))
-    return Kinds(kind(columns.user), kind(columns.item), time)
-
-
-def _is_plain_integer(text: str) -> bool:
-    """Whether an integer loses nothing: 007 and 7 are different ids."""
-    return re.fullmatch("0|-?[1-9][0-9]{0,18}", text) is not None
-
-
-def _kind_of_time(text: str) -> TimeKind:
-    return "integer" if re.fullmatch("-?[0-9]+", text) else "number" if is_number(text) else "datetime"
-
-
-def _kinds_of_parquet(file: Path, columns: Columns) -> Kinds:
-    schema = parquet_schema(file)
-
-    def kind(name: str) -> Kind:
-        dtype = schema[name]
-        if dtype.is_integer():
-            return "integer"
-        if dtype in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
-            return "string"
-        raise DataError(f"{file}: column {name!r} is {dtype}, but ids are integers or strings; cast it first")
-
-    time = None if columns.time is None else _kind_of_parquet_time(file, columns.time, schema[columns.time])
-    return Kinds(kind(columns.user), kind(columns.item), time)
-
-
-def _kind_of_parquet_time(file: Path, name: str, dtype: pl.DataType) -> TimeKind:
-    if dtype.is_integer():
-        return "integer"
-    if dtype.is_numeric():
-        return "number"
-    if dtype in (pl.Date, pl.Datetime):
-        return "datetime"
-    if dtype == pl.String:
-        first = first_value(file, name)
-        return "integer" if first is None else _kind_of_time(str(first))
-    raise DataError(f"{file}: column {name!r} is {dtype}, which cannot be a time; give another as time_col")
-
-
+_UNREADABLE = (
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException),
+    *(OSError, EOFError, zlib.error, UnicodeDecodeError),
+)
 # What a column may say of the part that a row belongs to, in any case of letters.
 _PARTS = {
     "train": Part.TRAIN,
@@ -126,7 +42,96 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Batch:
+class Kinds:
+    """What the values of each column are. Text can hold integers or strings: only reading all of it can tell."""
+
+    user: Kind
+    item: Kind
+    time: TimeKind | None
+
+
+def common_kinds(train: Kinds, test: Kinds) -> Kinds:
+    """The kinds of two sources whose ids mean the same users and items: an id is a string if it is one in either."""
+    user: Kind = "string" if "string" in (train.user, test.user) else "integer"
+    item: Kind = "string" if "string" in (train.item, test.item) else "integer"
+    return Kinds(user, item, "part")
+
+
+class KindsChanged(Exception):
+    """A value shows that a text column is not what its first row was. Read everything again, with `kinds`."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        super().__init__(kinds)
+        self.kinds = kinds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout(ABC):
+    """How one file is read. Each format has a layout of its own, and only it knows the format."""
+
+    has_types: ClassVar[bool] = False  # True: the kinds are certain before any row is read
+    path: Path
+    names: tuple[str, ...]  # of all columns
+    has_names: bool = True  # False: the file names no columns, and they are called column_1, column_2, …
+    first_row: tuple[Any, ...] = ()  # what stands in each column; only where columns have no names or no types
+
+    @property
+    def listing(self) -> str:
+        """The names as a message shows them: on one line, whatever characters are in them."""
+        shown = ", ".join(name if name.isprintable() else repr(name) for name in self.names[:20])
+        return shown if len(self.names) <= 20 else f"{shown}, … ({len(self.names)} in all)"
+
+    @abstractmethod
+    def kinds(self, names: Names) -> Kinds:
+        """What the users, items and times are: certain where columns have types, else as in the first row."""
+
+    @abstractmethod
+    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, Place]]:
+        """All rows in order, some at a time; the columns are called by their roles.
+
+        `rows` are the first row and the one after the last, for a format that can `count_rows`.
+        """
+
+    @abstractmethod
+    def read_whole(self, names: Names) -> pl.DataFrame:
+        """All rows at once, for a small file of titles; the columns are called by their roles."""
+
+    def count_rows(self) -> int:
+        """How many rows the file has, known without reading them."""
+        raise DataError(f"{self.path} is not parquet, and only parquet can be streamed; write it as parquet first")
+
+
+@contextmanager
+def one_line_errors(file: Path) -> Iterator[None]:
+    """Every error of the libraries that read becomes a `DataError` about the file."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(f"{file} cannot be read: {reason}") from None
+
+
+def is_number(text: str) -> bool:
+    """Whether Python takes it for a number, with a fraction or without."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def kind_of_id(text: str) -> Kind:
+    """Integers are only those that come back as the same text: 007 and 7 are different ids."""
+    return "integer" if re.fullmatch("0|-?[1-9][0-9]{0,18}", text) else "string"
+
+
+def kind_of_time(text: str) -> TimeKind:
+    """What a time looks like; what is no number is taken for a date."""
+    return "integer" if re.fullmatch("-?[0-9]+", text) else "number" if is_number(text) else "datetime"
+
+
+@dataclass(frozen=True)
+class ActionBatch:
     """Some rows of a file, in order."""
 
     users: NDArray[np.int64]  # [rows] ids
@@ -135,9 +140,9 @@ class Batch:
     item_names: pl.Series  # [rows] as the user wrote them
 
 
-def to_batch(frame: pl.DataFrame, columns: Columns, *, kinds: Kinds, place: Place) -> Batch:
-    """A frame whose columns are named by their roles. Raises `KindsChanged` if text holds values of another kind."""
-    for role, name in columns.by_role.items():
+def to_batch(frame: pl.DataFrame, names: Names, *, kinds: Kinds, place: Place) -> ActionBatch:
+    """The ids and times of a frame from `Layout.read`. Raises `KindsChanged` if text is of another kind."""
+    for role, name in names.items():
         missing = frame[role].is_null() | (frame[role] == "" if frame[role].dtype == pl.String else False)
         if missing.any():
             row = int(missing.arg_max() or 0)
@@ -150,14 +155,16 @@ def to_batch(frame: pl.DataFrame, columns: Columns, *, kinds: Kinds, place: Plac
         user_kind: Kind = "string" if users is None else kinds.user
         item_kind: Kind = "string" if items is None else kinds.item
         raise KindsChanged(replace(kinds, user=user_kind, item=item_kind))
-    times = None if columns.time is None else _times(frame["time"], columns.time, kinds=kinds, place=place)
-    if columns.part is not None:
-        times = _parts(frame["part"], columns.part, place=place)
-    return Batch(users, items, times, _names(frame["item"]))
+    times: NDArray[np.int64] | NDArray[np.float64] | None = None
+    if "part" in names:
+        times = _parts(frame["part"], names["part"], place=place)
+    elif "time" in names:
+        times = _times(frame["time"], names["time"], kinds=kinds, place=place)
+    return ActionBatch(users, items, times, _item_names(frame["item"]))
 
 
-def _names(raw: pl.Series) -> pl.Series:
-    """Strings as they are, bytes as text if they are some and else in hexadecimal."""
+def _item_names(raw: pl.Series) -> pl.Series:
+    """Strings as they are; bytes as text, or in hexadecimal where they are no text."""
     if raw.dtype == pl.Binary:
         return raw.cast(pl.String, strict=False).fill_null(raw.bin.encode("hex"))
     return raw if raw.dtype.is_integer() else raw.cast(pl.String)
@@ -185,7 +192,7 @@ def _parts(values: pl.Series, name: str, *, place: Place) -> NDArray[np.int64]:
 
 
 def _times(values: pl.Series, name: str, *, kinds: Kinds, place: Place) -> NDArray[np.int64] | NDArray[np.float64]:
-    """int64 in the unit of the data, microseconds for dates; numbers with a fraction stay float64, to be sorted by."""
+    """int64 in the unit of the data, microseconds for dates. Numbers with a fraction stay float64, to be sorted by."""
     numbers = _parse_times(values, kinds.time)
     unparsed = numbers.is_null()
     if unparsed.any() and kinds.time == "integer" and _parse_times(values.filter(unparsed), "number").null_count() == 0:
@@ -208,6 +215,6 @@ def _parse_times(values: pl.Series, kind: TimeKind | None) -> pl.Series:
     if values.dtype == pl.String:
         try:
             values = values.str.to_datetime(time_unit="us", strict=False)
-        except pl.exceptions.PolarsError:  # not even a format was found
+        except pl.exceptions.PolarsError:  # polars found no format that fits
             return pl.Series([None] * len(values), dtype=pl.Int64)
     return values.cast(pl.Datetime("us")).to_physical()

@@ -3,7 +3,7 @@ import json
 import polars as pl
 import pytest
 
-from tableless.data.reading import text_rows as text_files
+from tableless.data.reading import text as text_files
 from tests.data.reading.small_files import ROWS, json_lines, read, separated, write
 
 

@@ -1,50 +1,54 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
-from tableless.data.reading.actions import read_actions
-from tableless.data.reading.columns import Columns, guess_columns
-from tableless.data.reading.values import Kinds, KindsChanged, first_kinds
+from tableless.data.reading.files import sniff
+from tableless.data.reading.values import Kinds, KindsChanged
 from tableless.embedding.ids import to_ids
-from tests.data.reading.small_files import read, write
+from tests.data.reading.small_files import batches_of, read, write
 
 
 class TestIds:
     def test_text_of_plain_integers_is_integers(self, tmp_path):
         file = write(tmp_path / "rows.csv", "user,item\n-5,9223372036854775807\n0,7\n")
-        assert first_kinds([file], guess_columns(file)) == Kinds("integer", "integer", None)
-        columns = guess_columns(file)
-        [batch] = read_actions(file, columns=columns, kinds=first_kinds([file], columns))
+        sniffed = sniff([file])
+        assert sniffed.kinds == Kinds("integer", "integer", None)
+        [batch] = batches_of(sniffed)
         assert batch.users.tolist() == [-5, 0]
         assert batch.items.tolist() == [2**63 - 1, 7]
 
     @pytest.mark.parametrize("odd", ["007", "x", "1.0", "+7", " 7", "9223372036854775808"])
     def test_one_value_that_is_no_plain_integer_makes_them_all_strings(self, tmp_path, odd):
         file = write(tmp_path / "rows.csv", f"user,item\n1,7\n2,{odd}\n")
-        columns = guess_columns(file)
+        sniffed = sniff([file])
         with pytest.raises(KindsChanged) as changed:
-            list(read_actions(file, columns=columns, kinds=first_kinds([file], columns)))
+            batches_of(sniffed)
         assert changed.value.kinds == Kinds("integer", "string", None)
-        [batch] = read_actions(file, columns=columns, kinds=changed.value.kinds)
+        [batch] = batches_of(replace(sniffed, kinds=changed.value.kinds))
         np.testing.assert_array_equal(batch.items, to_ids(["7", odd]))
 
     def test_json_tells_strings_from_integers(self, tmp_path):
         file = write(tmp_path / "rows.jsonl", '{"user": 1, "item": "7"}\n{"user": 2, "item": "8"}\n')
-        assert first_kinds([file], guess_columns(file)) == Kinds("integer", "string", None)
+        assert sniff([file]).kinds == Kinds("integer", "string", None)
 
     @pytest.mark.parametrize("dtype", [pl.Int8, pl.Int64, pl.UInt32, pl.UInt64])
     def test_integers_of_parquet_are_themselves(self, tmp_path, dtype):
         file = tmp_path / "rows.parquet"
         pl.DataFrame({"user": [1, 2], "item": pl.Series([5, 6], dtype=dtype)}).write_parquet(file)
-        [batch] = read_actions(file, columns=Columns("user", "item", None), kinds=Kinds("integer", "integer", None))
+        sniffed = sniff([file])
+        assert sniffed.kinds == Kinds("integer", "integer", None)
+        [batch] = batches_of(sniffed)
         assert batch.items.tolist() == [5, 6]
 
     @pytest.mark.parametrize("dtype", [pl.String, pl.Binary, pl.Categorical])
     def test_strings_of_parquet_are_hashed(self, tmp_path, dtype):
         file = tmp_path / "rows.parquet"
         pl.DataFrame({"user": [1, 2], "item": pl.Series(["a", "ü"]).cast(dtype)}).write_parquet(file)
-        assert first_kinds([file], Columns("user", "item", None)).item == "string"
-        [batch] = read_actions(file, columns=Columns("user", "item", None), kinds=Kinds("integer", "string", None))
+        sniffed = sniff([file])
+        assert sniffed.kinds == Kinds("integer", "string", None)
+        [batch] = batches_of(sniffed)
         np.testing.assert_array_equal(batch.items, to_ids(["a", "ü"]))
         assert batch.item_names.to_list() == ["a", "ü"]
 
