@@ -29,7 +29,7 @@ FULL = """
     from tableless.files.whole import append_line, read_lines
     from tableless.recommender.run_directory import RunDirectory, item_list
     from tableless.embedding.schemes import SCHEMES
-    from tableless.serving.bulk import embed_file
+    from tableless.serving.bulk.embed_files import embed_file
     from tableless.serving.export import export
     from tests.serving.http.tiny_run import load, write_run
 

@@ -196,13 +196,17 @@ class StoredRun:
         """What was measured after training; empty if nothing was."""
         return self.files.read_results()
 
+    @cached_property
+    def _users(self) -> pl.DataFrame:
+        return self.files.read_list("user")
+
     def scheme(self, side: Side) -> EmbeddingScheme:
         """The embedding of a side."""
         return self.model.users if side == "user" else self.model.items
 
     def listed(self, side: Side) -> pl.DataFrame:
         """The ids that the run lists and can answer for. Users are listed only if their scheme has a row for each."""
-        frame = self.items if side == "item" else self.files.read_list("user")
+        frame = self.items if side == "item" else self._users
         scheme = self.scheme(side)
         # After a global-time split, ids that were new at test time stand behind the others and have no rows.
         return frame if scheme.open_vocabulary else frame.head(scheme.config["vocab_size"])

@@ -27,7 +27,7 @@ _DESCRIPTION = "Vectors, scores, recommendations and neighbours for ids, known o
 
 def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: ServerSettings) -> FastAPI:
     """An application that serves the run in a directory; `load` turns a directory into a model, now and at reloads."""
-    metrics = Metrics()
+    metrics = Metrics(model_routes=MODEL_ROUTES)
     threads = ThreadPoolExecutor(max(2, torch.get_num_threads()), thread_name_prefix="answers")
     current = CurrentModel(directory, load, metrics=metrics, threads=threads)
 
@@ -48,7 +48,7 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     routes = frozenset({"/", "/docs", *app.openapi()["paths"]})
     if settings.token:
         _declare_token(app.openapi())
-    app.add_middleware(Limits, settings=settings, metrics=metrics, routes=routes, model_routes=MODEL_ROUTES)
+    app.add_middleware(Limits, settings=settings, metrics=metrics, routes=routes)
     return app
 
 

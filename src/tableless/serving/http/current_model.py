@@ -46,8 +46,8 @@ class CurrentModel:
         loading.add_done_callback(lambda done: self._take_over(directory, done))  # also if the caller has gone
         try:
             await asyncio.shield(loading)
-        except Exception as error:  # whatever a broken file may lead to
-            # The message is about files of ours, under a directory that exists: it may be logged, but not be told.
+        except Exception as error:  # a broken file can lead to any error
+            # The message is about files of this machine: it may be logged, but not be sent to the caller.
             _log.warning("a run was not loaded: %s: %r", type(error).__name__, str(error))
             raise Refusal(
                 422, "That run can't be loaded, as the log explains; the one before is still served."
@@ -84,6 +84,6 @@ class CurrentModel:
 
 
 def _give_memory_back() -> None:
-    """Let go of the model that was replaced: now, and not when Python next looks for cycles among old objects."""
+    """Free the model that was replaced now; Python alone would do so when it next looks for cycles of objects."""
     gc.collect()
     give_memory_back()  # glibc would keep what was freed for later

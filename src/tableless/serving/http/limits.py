@@ -11,7 +11,6 @@ import hmac
 import logging
 import time
 import traceback
-from typing import Any
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,7 +24,7 @@ from .refusals import Refusal
 OPEN_TO_ALL = frozenset({"/", "/healthz", "/docs", "/openapi.json"})
 """Paths that need no token, beside those under /page/: a browser can't send one before it has the page."""
 ALWAYS_ANSWERED = frozenset({"/healthz", "/metrics"})
-"""Paths that are answered under any load: whoever watches the server must not take it for dead."""
+"""Paths that are answered under any load: a program that watches the server must not take it for dead."""
 MAX_HEAD_BYTES = 64 * 1024
 _LEAST_PROGRESS = 64 * 1024  # bytes of a long answer that a slow reader must have taken when time is up, to get more
 _CLOSE = (b"connection", b"close")  # nobody is going to read the rest of the body
@@ -40,19 +39,11 @@ class Limits:
     others out. Every answer is counted, refusals too, under its route and never under its raw path.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        settings: ServerSettings,
-        metrics: Metrics,
-        routes: frozenset[str],
-        model_routes: frozenset[str],
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]) -> None:
         self.app = app
         self._settings = settings
         self._metrics = metrics
-        self._routes, self._model_routes = routes, model_routes
+        self._routes = routes
         self._token = settings.token.encode() if settings.token else None
         self._in_flight = 0
         self._buffered = 0  # bytes of bodies that are not complete yet
@@ -85,27 +76,24 @@ class Limits:
             if status:  # else the caller went away
                 route = scope["path"] if scope["path"] in self._routes else "other"
                 seconds = time.perf_counter() - start
-                self._metrics.count_request(route, status, seconds, is_of_model=route in self._model_routes)
+                self._metrics.count_request(route, status, seconds)
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._refuse_foreign_pages(scope)
+        foreign = why_foreign(scope["headers"], self._settings.allowed_hosts)
+        if foreign is not None:
+            raise Refusal(403, foreign)
         self._refuse_strangers(scope)
         limit = self._settings.reload_time_limit if scope["path"] == "/reload" else self._settings.time_limit
         is_read = False
-        with anyio.move_on_after(limit) as time:
+        with anyio.move_on_after(limit) as clock:
             body = await self._read_body(scope, receive)
             is_read = True
             if body is not None:
                 await self._answer(scope, _replay(body, receive), send)
-        if time.cancelled_caught and is_read:
+        if clock.cancelled_caught and is_read:
             raise Refusal(504, f"There was no answer within {limit:g} seconds; ask for less, or later.", _CLOSE)
-        if time.cancelled_caught:
+        if clock.cancelled_caught:
             raise Refusal(408, f"The body did not arrive within {limit:g} seconds.", _CLOSE)
-
-    def _refuse_foreign_pages(self, scope: Scope) -> None:
-        sentence = why_foreign(scope["headers"], self._settings.allowed_hosts)
-        if sentence is not None:
-            raise Refusal(403, sentence)
 
     def _refuse_strangers(self, scope: Scope) -> None:
         path = scope["path"]
@@ -165,7 +153,7 @@ def _overloaded() -> Refusal:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body as one message, and then whatever follows."""
+    """A `receive` that gives the body as one message, and then the messages that follow."""
     is_given = False
 
     async def replayed() -> Message:
@@ -185,8 +173,7 @@ class GuardedConnection(HttpToolsProtocol):
     reads lie in memory.
     """
 
-    head_time_limit = ServerSettings.head_time_limit
-    max_connections = ServerSettings.max_connections
+    settings = ServerSettings()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close the connection at once if there are too many."""
@@ -195,7 +182,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._is_reading_head = True
         self._unread = 0
         self._end: asyncio.TimerHandle | None = None
-        if len(self.connections) > self.max_connections:
+        if len(self.connections) > self.settings.max_connections:
             transport.abort()
         else:
             self._start_waiting()
@@ -240,7 +227,7 @@ class GuardedConnection(HttpToolsProtocol):
     def _start_waiting(self) -> None:
         self._stop_waiting()
         self._unread = self.transport.get_write_buffer_size()
-        self._end = self.loop.call_later(self.head_time_limit, self._give_up)
+        self._end = self.loop.call_later(self.settings.head_time_limit, self._give_up)
 
     def _stop_waiting(self) -> None:
         if self._end is not None:
@@ -255,9 +242,5 @@ class GuardedConnection(HttpToolsProtocol):
 
 
 def guarded(settings: ServerSettings) -> type[GuardedConnection]:
-    """The class that uvicorn makes connections of."""
-    attributes: dict[str, Any] = {
-        "head_time_limit": settings.head_time_limit,
-        "max_connections": settings.max_connections,
-    }
-    return type("GuardedConnection", (GuardedConnection,), attributes)
+    """The class whose objects are uvicorn's connections, with the limits of these settings."""
+    return type("GuardedConnection", (GuardedConnection,), {"settings": settings})

@@ -16,9 +16,10 @@ _REMEMBERED = 2000  # latencies that the page's percentiles are taken from
 
 
 class Metrics:
-    """Counters of one server, in a registry of their own."""
+    """Counters of one server, in a registry of their own. The page shows the latency of `model_routes` alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, model_routes: frozenset[str]) -> None:
+        self._model_routes = model_routes
         self.registry = CollectorRegistry()
         labels = ("route", "status")
         self._requests = Counter("tableless_requests", "Requests answered.", labels, registry=self.registry)
@@ -38,12 +39,12 @@ class Metrics:
         self.num_requests = 0
         self._latencies: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def count_request(self, route: str, status: int, seconds: float, *, is_of_model: bool) -> None:
-        """After an answer. The page shows the latency of good answers by the model."""
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer."""
         self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)
         self.num_requests += 1
-        if is_of_model and status == 200:
+        if route in self._model_routes and status == 200:
             self._latencies.append(seconds)
 
     def count_batch(self, side: str, num_ids: int) -> None:
@@ -72,7 +73,7 @@ class _HotIds(Collector):
         self._count = count
 
     def collect(self) -> Iterator[Metric]:
-        """They start from 0 again with a new run, which Prometheus expects of counters."""
+        """After a reload they start from 0 again, which Prometheus allows for counters."""
         hits, asked = self._count()
         yield CounterMetricFamily("tableless_hot_ids_hits", "Ids whose vectors were kept ready.", value=hits)
         yield CounterMetricFamily("tableless_hot_ids_asked", "Ids looked for among the hot ones.", value=asked)

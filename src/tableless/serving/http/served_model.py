@@ -26,11 +26,11 @@ Vectors: TypeAlias = NDArray[np.float32]
 _Result = TypeVar("_Result")
 
 LARGEST_BATCH = 8192
-"""Ids computed at once: more gain nothing, and those who ask for a few would wait for those who ask for many."""
+"""Ids computed at once. A larger batch would not be quicker for each id, and small requests would wait longer."""
 
 
 class ServedModel:
-    """A model and its batchers. Requests take hold of one of these and stay with it, whatever is loaded meanwhile."""
+    """A model and its batchers. A request keeps the one that it began with, also if another is loaded meanwhile."""
 
     def __init__(self, model: TrainedModel, *, metrics: Metrics, threads: ThreadPoolExecutor) -> None:
         self.model = model
@@ -43,14 +43,14 @@ class ServedModel:
         }
 
     async def embed(self, ids: Ids, side: Side) -> Vectors:
-        """Int64 [n] -> float32 [n, dim], together with whoever else is asking."""
+        """Int64 [n] -> float32 [n, dim], computed together with other requests."""
         try:
             return await self._batchers[side].submit(ids)
         except ValueError as error:
             raise self._unknown(error) from None
 
     async def ask(self, question: Callable[[TrainedModel], _Result]) -> _Result:
-        """Anything else, in a thread. What the model refuses is not found."""
+        """Ask the model anything else, in a thread. A ValueError of the model is answered as 404, not found."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, question, self.model)
         except ValueError as error:
@@ -94,8 +94,8 @@ def _embed(model: TrainedModel, side: Side, ids: Ids) -> Vectors:
 class Batcher:
     """Hands ids to a thread of its own, which takes everything that has come in while it was busy as one batch.
 
-    Nobody waits for company: an idle thread starts at once. Ids of requests that were given up meanwhile are not
-    computed. A request at fault (an id that a table has no row for) fails alone.
+    A request that finds the thread idle is computed at once. Requests that were given up meanwhile are not computed.
+    A request with an error (an id that a table has no row for) fails alone; the others of its batch are answered.
     """
 
     def __init__(self, compute: Callable[[Ids], Vectors], *, name: str, on_batch: Callable[[int], None]) -> None:
@@ -124,7 +124,7 @@ class Batcher:
             requests.clear()  # nothing is kept alive while the next batch is awaited
 
     def _next_batch(self) -> tuple[list[_Request], bool]:
-        """What is waiting, at least one request; False: nothing will follow."""
+        """The requests that are waiting, at least one. False: the batcher is closed, and no more will come."""
         requests: list[_Request] = []
         request, count = self._waiting.get(), 0
         while request is not None:
