@@ -233,7 +233,7 @@ def test_one_file_becomes_one_file(run, folder, tmp_path):
 # it has written; some parts later, and at a random moment of the next ones, it is killed.
 KILLS = """
     import os, random, signal, sys, time
-    from tableless.serving.bulk import embed_files
+    from tableless.serving.bulk.embed_files import embed_files
 
     run, ids, out, undisturbed, kills = *sys.argv[1:5], int(sys.argv[5])
 
@@ -282,7 +282,7 @@ def test_kill_9_at_any_moment_leaves_nothing_wrong_and_a_restart_ends_the_same(r
 
 RAY = """
     import sys, ray
-    from tableless.serving.bulk import embed_files
+    from tableless.serving.bulk.embed_files import embed_files
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     run, ids, out = sys.argv[1:]
