@@ -12,12 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-
 from tableless import DeepHashEmbedding
-from tableless.files.scheme_directory import write_model
 from tableless.recommender.models import GMF
-from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
 
 
 @dataclass(frozen=True)
@@ -39,9 +36,9 @@ def write_run(directory: Path, *, width: int, num_hashes: int, seed: int = 0, nu
     schemes = [DeepHashEmbedding(32, width=width, num_hashes=num_hashes, seed=seed + side) for side in range(2)]
     model = GMF(users=schemes[0], items=schemes[1])
     kinds = {"user": "integer", "item": "integer"}
-    write_model(directory, {"model": describe_recommender(model), "kinds": kinds}, model.state_dict())
-    items = pl.int_range(num_items, eager=True)
-    pl.DataFrame({"item": items, "id": items, "actions": items}).write_parquet(directory / "items.parquet")
+    config = {"model": describe_recommender(model), "kinds": kinds}
+    items = item_list(range(num_items), actions=range(num_items))
+    RunDirectory(directory).write(config, model.state_dict(), items=items)
 
 
 @contextmanager

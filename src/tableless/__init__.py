@@ -12,9 +12,8 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .embedding import (
     ENCODING_VERSION,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
+    from .serving.loading import load
     from .serving.model import TrainedModel
 
 __version__ = "0.1.0"
@@ -86,6 +86,7 @@ _LATER = {
     "compare": ".api",
     "evaluate": ".api",
     "export": ".api",
+    "load": ".serving.loading",
     "train": ".api",
 }
 
@@ -99,44 +100,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER})
-
-
-def load(
-    run: str | os.PathLike[str],
-    *,
-    precision: Literal["fp32", "int8"] = "fp32",
-    hot_ids: int = 10_000,
-    index: Literal["exact", "faiss"] = "exact",
-    metadata: str | os.PathLike[str] | None = None,
-    interactions: str | os.PathLike[str] | None = None,
-) -> TrainedModel:
-    """A trained model that answers, from a run directory or by the id of one on the Hugging Face hub.
-
-    Args:
-        run: A run directory, or the id of a model on the hub.
-        precision: `"fp32"`, or `"int8"`: networks in integers, quicker, with small errors.
-        hot_ids: How many ids to keep the vectors of, for users and for items, so that they are not computed again.
-        index: `"exact"` compares with every item; `"faiss"` looks neighbours and recommendations up.
-        metadata: A file with the items' titles.
-        interactions: What users have had (a file, a directory, a known dataset): it is not recommended again.
-
-    Returns:
-        The model. Its `embed`, `score`, `recommend` and `neighbors` take raw ids, known and new.
-
-    Raises:
-        FileNotFoundError: There is no such run, or it has not come to its end.
-        ValueError: A file of the run is damaged.
-
-    Example:
-        ```python
-        import tableless
-
-        model = tableless.load("runs/mine")
-        print(model.recommend(42, count=3))
-        ```
-    """
-    from .serving.model import TrainedModel
-
-    return TrainedModel.from_pretrained(
-        run, precision=precision, hot_ids=hot_ids, index=index, metadata=metadata, interactions=interactions
-    )

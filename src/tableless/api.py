@@ -18,13 +18,13 @@ from .embedding.schemes import SCHEMES
 from .recommender import comparison, runs
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, split_in_words
-from .recommender.run_directory import TrainedRun
+from .recommender.run_directory import RunDirectory, StoredRun
 from .recommender.runs import ModelConfig
 from .recommender.training import TrainConfig
 from .serving.export.exporting import ExportReport
 from .serving.export.exporting import export as export_run
-from .serving.hub import find_run
 from .serving.items import SeenItems, read_seen
+from .serving.loading import find_run
 from .serving.model import TrainedModel
 
 PathName = str | os.PathLike[str]
@@ -124,9 +124,10 @@ def train(
             on_batch=listener.on_batch,
             on_epoch=listener.on_epoch,
         )
-        if not (directory / "results.json").exists():
+        files = RunDirectory(directory)
+        if not files.has_ended:
             raise RuntimeError("training was stopped before its first epoch ended: there is no model")
-        run = TrainedRun(directory)
+        run = files.read()
         model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
         model.trained_on = read
         weakref.finalize(model, stack.pop_all().close)
@@ -181,7 +182,7 @@ def evaluate(
     with ExitStack() as stack:
         folder = temporary_folder(stack)
         return measure_run(
-            model.run if isinstance(model, TrainedModel) else TrainedRun(find_run(model)),
+            model.run if isinstance(model, TrainedModel) else find_run(model).read(),
             data=known_data if data is None else as_path(data, folder, name="data"),
             test=known_test if test is None else as_path(test, folder, name="test"),
             data_dir=None if data_dir is None else Path(data_dir),
@@ -319,7 +320,7 @@ def export(
         print([file.file for file in report.files])
         ```
     """
-    run = model.directory if isinstance(model, TrainedModel) else find_run(model)
+    run = model.directory if isinstance(model, TrainedModel) else find_run(model).path
     return export_run(run, out, format=format, precision=precision)
 
 
@@ -330,7 +331,7 @@ def _load_split(read: DataConfig, cache_dir: PathName | None, listener: Listener
     return parts
 
 
-def _seen_in_data(run: TrainedRun, read: DataConfig, parts: Split) -> SeenItems:
+def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
     """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
     item_ids = to_ids(run.listed("item")["id"])
     if read.split == "global-time":  # of the late actions of a user only the first are in the split: read it again

@@ -10,17 +10,18 @@ import numpy as np
 import polars as pl
 import torch
 
+from tableless import load
 from tableless.data.loading import DataConfig, load_split
 from tableless.files.scheme_directory import read_json
 from tableless.files.tensors import load_tensors
 from tableless.files.whole import read_lines
 from tableless.recommender.comparison import Plan, compare, save_picture, summarise
-from tableless.recommender.run_directory import TrainedRun, load_run
+from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
 from tableless.serving.bulk.embed_files import embed_file, embed_files
 from tableless.serving.export.exporting import export
-from tests.serving.small_runs import ROWS, make_run
+from tests.serving.small_runs import make_run
 
 DATA = DataConfig(data="world:users=60,items=40,actions=1200,clusters=3")
 NETWORK = ModelConfig(scheme="dhe", budget="8000", embedding_dim=8, options={"depth": 1, "num_hashes": 16})
@@ -39,8 +40,6 @@ class Job:
 def prepare(folder: Path) -> None:
     """A model for `embed` and `export`, and ids to embed."""
     make_run(folder / "model", users="dhe", items="full", backbone="gmf")
-    names = np.arange(1000, 1000 + ROWS)
-    pl.DataFrame({"item": names, "id": names}).write_parquet(folder / "model" / "items.parquet")
     random = np.random.default_rng(0)
     for number in range(12):
         ids = random.integers(-(2**63), 2**63 - 1, 2_000)
@@ -55,10 +54,11 @@ def train(folder: Path) -> None:
 def check_train(folder: Path) -> None:
     """Every file under its own name is whole; a run that says it has ended answers."""
     check_files(folder)
-    if (folder / "run" / "model.safetensors").exists() and (folder / "run" / "config.json").exists():
-        load_run(folder / "run")
-    if (folder / "run" / "results.json").exists():
-        TrainedRun(folder / "run").embed("user", [1, 2])
+    files = RunDirectory(folder / "run")
+    if files.weights.exists() and files.config.exists():
+        files.read_model()
+    if files.has_ended:
+        load(folder / "run").embed([1, 2], side="user")
 
 
 def is_same_run(one: Path, other: Path) -> bool:

@@ -14,7 +14,8 @@ from tableless.data.loading import DataConfig
 from tableless.files.tensors import load_tensors, save_tensors
 from tableless.files.whole import append_line, read_lines
 from tableless.recommender.comparison import Plan, compare
-from tableless.recommender.run_directory import RunDirectory, load_run
+from tableless.recommender.journal import TrainingJournal
+from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
@@ -117,7 +118,7 @@ def test_a_run_that_has_not_come_to_its_end_says_so(tmp_path):
         tableless.load(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"has not come to its end \(there is no model.safetensors\)"):
-        load_run(tmp_path)
+        RunDirectory(tmp_path).read()
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 but no parquet", b"\x80\x04"])
@@ -141,7 +142,7 @@ def test_a_damaged_state_cannot_be_resumed_and_the_model_is_left_alone(tmp_path)
     metrics = (tmp_path / "metrics.jsonl").read_text()
     (tmp_path / "metrics.jsonl").write_text(metrics[:10])
     with pytest.raises(ValueError, match=r"metrics.jsonl is damaged"):
-        RunDirectory(tmp_path, config, resume=True).resume()
+        TrainingJournal(tmp_path, config, resume=True).resume()
     (tmp_path / "metrics.jsonl").write_text(metrics)
     state = bytearray((tmp_path / "resume.safetensors").read_bytes())
     state[-5] ^= 1

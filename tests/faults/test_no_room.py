@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from tableless.data.loading import DataConfig
-from tableless.recommender.run_directory import RunDirectory
+from tableless.recommender.journal import TrainingJournal
 from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig
@@ -20,7 +20,6 @@ DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 FULL = """
     import json, resource, signal, sys
     from pathlib import Path
-    import numpy as np
     import polars as pl
     import torch
     from tableless import load_scheme, save_scheme
@@ -28,19 +27,16 @@ FULL = """
     from tableless.files.whole import write_text
     from tableless.recommender.comparison import save_picture
     from tableless.files.whole import append_line, read_lines
-    from tableless.recommender.runs import _save_lists
+    from tableless.recommender.run_directory import RunDirectory, item_list
     from tableless.embedding.schemes import SCHEMES
-    from tableless.recommender.models import GMF
-    from tableless.serving.bulk import embed_file
+    from tableless.serving.bulk.embed_files import embed_file
     from tableless.serving.export import export
-    from tests.data.tiny import small_split
     from tests.serving.http.tiny_run import load, write_run
 
     folder = Path(sys.argv[1])
     run, wide = write_run(folder / "run"), torch.arange(100_000)
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "data": {"data": "somewhere"}}))
-    closed = GMF(**{side: SCHEMES["full"](4, vocab_size=500) for side in ("users", "items")})
     pl.DataFrame({"id": wide.numpy()}).write_parquet(folder / "ids.parquet")
     measured = {"auc": 0.9, "ndcg@10": 0.1}
     row = {"backbone": "gmf", "scheme": "full", **measured, "popularity": measured, "embedding_parameters": 1}
@@ -48,7 +44,7 @@ FULL = """
         "weights": lambda: save_tensors({"x": wide}, folder / "weights"),
         "scheme": lambda: save_scheme(SCHEMES["full"](4, vocab_size=500), folder / "scheme"),
         "text": lambda: write_text(folder / "text", "x" * 100_000),
-        "items.parquet": lambda: _save_lists(closed, small_split().train, folder),
+        "items.parquet": lambda: RunDirectory(folder).write_lists(item_list(wide.numpy())),
         "picture.png": lambda: save_picture([row], folder / "picture.png"),
         "vectors.parquet": lambda: embed_file(run, str(folder / "ids.parquet"), str(folder / "vectors.parquet"),
                                               side="item"),
@@ -116,7 +112,7 @@ def test_a_read_only_directory_is_refused_before_training(tmp_path, monkeypatch)
 
     monkeypatch.setattr("tempfile.TemporaryFile", read_only)
     with pytest.raises(PermissionError, match="run"):
-        RunDirectory(tmp_path / "run", {}, resume=False)
+        TrainingJournal(tmp_path / "run", {}, resume=False)
 
 
 def test_a_stream_does_not_overwrite_a_run(tmp_path):

@@ -85,7 +85,7 @@ def make() -> None:
     """Train a small model, keep its files, and write down what it answers."""
     from tableless import __version__
     from tableless.data.loading import DataConfig, load_split
-    from tableless.recommender.run_directory import load_run
+    from tableless.recommender.run_directory import RunDirectory
     from tableless.recommender.runs import ModelConfig, run
     from tableless.recommender.training import TrainConfig
 
@@ -97,7 +97,7 @@ def make() -> None:
     shutil.rmtree(out / "tensorboard")
     for name in ("metrics.jsonl", "resume.safetensors", "start.safetensors"):
         (out / name).unlink()
-    (out / "answers.json").write_text(json.dumps(from_modules(load_run(out)[0])) + "\n")
+    (out / "answers.json").write_text(json.dumps(from_modules(RunDirectory(out).read_model()[0])) + "\n")
     (FOLDER / "codes.json").write_text(json.dumps(codes()) + "\n")
 
 
@@ -112,11 +112,11 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     if arguments.make:
         make()
-    from tableless.recommender.run_directory import load_run
+    from tableless.recommender.run_directory import RunDirectory
 
     require_close(codes(), expected())
     for run in runs():
-        require_close(from_modules(load_run(run)[0]), expected(run))
+        require_close(from_modules(RunDirectory(run).read_model()[0]), expected(run))
         require_close(from_serving(run), expected(run))
     print(f"{len(runs())} runs answer as they did, {torch.get_num_threads()} threads")
 

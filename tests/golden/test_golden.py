@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tableless
-from tableless.recommender.run_directory import load_run
+from tableless.recommender.run_directory import RunDirectory
 from tableless.serving.export.formats import SUFFIXES, open_file, write_file
 from tableless.serving.export.graphs import exportables
 
@@ -24,7 +24,7 @@ def test_the_codes_of_ids_have_not_changed():
 
 @every_run
 def test_a_run_of_any_version_answers_as_it_did(run):
-    require_close(from_modules(load_run(run)[0]), expected(run))
+    require_close(from_modules(RunDirectory(run).read_model()[0]), expected(run))
     require_close(from_serving(run), expected(run))
 
 
@@ -39,7 +39,7 @@ def test_one_id_at_a_time_it_answers_the_same(run):
 @every_run
 def test_compiled_it_answers_the_same(run):
     """ "aot_eager" traces all that inductor would; generating C++ takes half a minute."""
-    model, _ = load_run(run)
+    model, _ = RunDirectory(run).read_model()
     model.users, model.items = (torch.compile(side, backend="aot_eager") for side in (model.users, model.items))
     require_close(from_modules(model), expected(run))
 
@@ -47,7 +47,7 @@ def test_compiled_it_answers_the_same(run):
 @every_run
 @pytest.mark.parametrize("format", ["torch", "onnx"])
 def test_exported_it_answers_the_same(run, format, tmp_path):
-    recommender = exportables(load_run(run)[0])[-1]
+    recommender = exportables(RunDirectory(run).read_model()[0])[-1]
     path = tmp_path / f"recommender{SUFFIXES[format]}"
     write_file(recommender.module, path, format, inputs=tuple(recommender.inputs), output=recommender.output)
     scores = open_file(path, format)(*inputs())

@@ -185,13 +185,13 @@ def test_a_name_that_leads_elsewhere_is_not_asked_of_the_hub(name, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.snapshot_download", asked)
     with pytest.raises((ValueError, OSError)):
-        tableless.load(hub.find_run(name))
+        tableless.load(name)
 
 
 def test_only_files_that_cannot_hold_code_come_from_the_hub(monkeypatch, tmp_path):
     wanted = {}
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **options: wanted.update(options) or tmp_path)
-    hub.find_run("someone/model")
+    hub.fetch("someone/model")
     assert {Path(name).suffix for name in wanted["allow_patterns"]} == {".json", ".safetensors", ".parquet"}
     assert not any("*" in name or "/" in name for name in wanted["allow_patterns"])
 

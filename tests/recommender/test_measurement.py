@@ -10,7 +10,7 @@ from tableless.data.loading import DataConfig, load_split
 from tableless.recommender import measurement
 from tableless.recommender.evaluation import evaluate
 from tableless.recommender.measurement import measure_run
-from tableless.recommender.run_directory import TrainedRun
+from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_world
@@ -41,7 +41,7 @@ def files(tmp_path_factory):
 def train(data, out, scheme="dhe"):
     budget = "1/1" if scheme == "full" else "6000"
     run(data, ModelConfig(scheme=scheme, budget=budget), TRAINING, load_split(data), out=out)
-    return TrainedRun(out)
+    return RunDirectory(out).read()
 
 
 @pytest.fixture(scope="module", params=["full", "dhe"])
@@ -55,7 +55,7 @@ def write_data(directory, **data):
     config = json.loads((directory / "config.json").read_text())
     config["data"] |= data
     (directory / "config.json").write_text(json.dumps(config))
-    return TrainedRun(directory)
+    return RunDirectory(directory).read()
 
 
 class TestPaths:

@@ -14,7 +14,8 @@ from tableless import SCHEMES
 from tableless.data.loading import DataConfig, load_split
 from tableless.data.splits import split_leave_one_out
 from tableless.recommender.evaluation import evaluate
-from tableless.recommender.run_directory import RunDirectory, load_run
+from tableless.recommender.journal import TrainingJournal
+from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, as_trained, build_model, run
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
 from tableless.recommender.training import TrainConfig, has_ended, train
@@ -154,7 +155,7 @@ def test_the_start_is_kept_if_it_may_be_and_no_epoch_is_better(tmp_path):
     train(model, small_split(), TrainConfig(epochs=30, batch_size=256, learning_rate=1e-2, patience=30))
     start = {key: value.clone() for key, value in model.state_dict().items()}
     harmful = TrainConfig(epochs=3, batch_size=256, learning_rate=1.0)
-    journal = RunDirectory(tmp_path / "run", {}, resume=False)
+    journal = TrainingJournal(tmp_path / "run", {}, resume=False)
     reports = train(model, small_split(), harmful, may_keep_start=True, journal=journal)
     assert not any(report.is_best for report in reports)
     assert all(torch.equal(value, start[key]) for key, value in model.state_dict().items())
@@ -204,7 +205,7 @@ def test_a_run_directory_can_be_read_back(tmp_path):
         "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
         "users.parquet", "tensorboard",
     }  # fmt: skip
-    again, config = load_run(tmp_path)
+    again, config = RunDirectory(tmp_path).read_model()
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in again.state_dict().items())
     assert config["data"]["data"] == DATA.data
     assert json.loads((tmp_path / "results.json").read_text())["auc"] == results["auc"]
@@ -219,7 +220,7 @@ def test_a_directory_in_use_is_not_overwritten_and_not_mixed_with_another_run(tm
 
 
 def test_a_run_that_never_finished_an_epoch_can_be_resumed(tmp_path):
-    journal = RunDirectory(tmp_path / "new", {"data": 1}, resume=True)
+    journal = TrainingJournal(tmp_path / "new", {"data": 1}, resume=True)
     assert journal.resume() == ([], {})
 
 
@@ -237,7 +238,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True
     )
     assert done.stdout.split()[-1] == "2"
-    model, _ = load_run(tmp_path / "run")
+    model, _ = RunDirectory(tmp_path / "run").read_model()
     assert model.num_parameters > 0
 
 

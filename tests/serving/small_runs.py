@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tableless import SCHEMES, SideFeatures
 from tableless.embedding.layers import BatchNorm
-from tableless.files.scheme_directory import write_model
 from tableless.recommender.models import BACKBONES, MLP, Recommender
-from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
 
 ROWS, DIM = 300, 8
 ANYWHERE = torch.cat(
@@ -55,7 +55,10 @@ def make_run(
     item_features: bool = False,
     weights: float | None = None,
 ) -> Recommender:
-    """Write a run directory; returns its model, ready to score. `weights` is put in the place of all of them."""
+    """Write a run directory; returns its model, ready to score. `weights` is put in the place of all of them.
+
+    Users and items 1000, 1001, … are listed.
+    """
     schemes = {"users": make_scheme(users, seed=3), "items": make_scheme(items, seed=4)}
     if item_features:
         features = SideFeatures.from_matrix(ANYWHERE[:40], torch.ones(40, 2))
@@ -65,7 +68,9 @@ def make_run(
     for parameter in model.parameters() if weights is not None else ():
         torch.nn.init.constant_(parameter, weights)
     config = {"model": describe_recommender(model), "kinds": {"user": "integer", "item": "string"}}
-    write_model(directory, config, model.state_dict())
+    items_listed = item_list(np.arange(1000, 1000 + ROWS))
+    user_ids = items_listed["id"].to_numpy()
+    RunDirectory(directory).write(config, model.state_dict(), items=items_listed, user_ids=user_ids)
     return model.eval()
 
 

@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 import torch
 
-from tableless.recommender.run_directory import TrainedRun
+from tableless.embedding.ids import to_ids
+from tableless.recommender.run_directory import RunDirectory
 from tableless.serving.bulk.embed_files import embed_file, embed_files
 from tableless.serving.bulk.engines import connected
 from tableless.serving.bulk.places import find_sources
 
-from .small_runs import ROWS, make_run
+from .small_runs import make_run
 
 GROUP, BLOCK = 400, 1000  # rows: a block has three row groups
 
@@ -23,8 +24,6 @@ GROUP, BLOCK = 400, 1000  # rows: a block has three row groups
 def write_run(directory, *, scheme="dhe", backbone="gmf"):
     """Users and items 1000, 1001, … are known; an open scheme answers for others, too."""
     make_run(directory, users=scheme, items=scheme, backbone=backbone)
-    ids = np.arange(1000, 1000 + ROWS)
-    pl.DataFrame({"item": ids, "id": ids}).write_parquet(directory / "items.parquet")
     return directory
 
 
@@ -70,7 +69,8 @@ def test_every_id_of_every_file_gets_its_vector_in_order(run, folder, tmp_path):
         frame = pl.concat([part for name, part in found.items() if name.startswith(f"{source}-")])
         ids = pl.read_parquet(folder / f"{source}.parquet")["id"]
         assert frame["id"].equals(ids)
-        expected = TrainedRun(run).embed("item", ids)
+        with torch.no_grad():
+            expected = RunDirectory(run).read().model.items(to_ids(ids))
         torch.testing.assert_close(torch.from_numpy(frame["vector"].to_numpy().copy()), expected, atol=1e-5, rtol=0)
     assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["vectors"] == 5600
 
@@ -233,7 +233,7 @@ def test_one_file_becomes_one_file(run, folder, tmp_path):
 # it has written; some parts later, and at a random moment of the next ones, it is killed.
 KILLS = """
     import os, random, signal, sys, time
-    from tableless.serving.bulk import embed_files
+    from tableless.serving.bulk.embed_files import embed_files
 
     run, ids, out, undisturbed, kills = *sys.argv[1:5], int(sys.argv[5])
 
@@ -282,7 +282,7 @@ def test_kill_9_at_any_moment_leaves_nothing_wrong_and_a_restart_ends_the_same(r
 
 RAY = """
     import sys, ray
-    from tableless.serving.bulk import embed_files
+    from tableless.serving.bulk.embed_files import embed_files
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     run, ids, out = sys.argv[1:]

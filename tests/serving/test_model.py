@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -14,9 +15,8 @@ import tableless
 from tableless import SCHEMES, cli, to_ids
 from tableless.data.loading import DataConfig, load_split
 from tableless.embedding.inference.int8 import is_supported
-from tableless.files.scheme_directory import write_model
 from tableless.recommender.models import GMF, MLP
-from tableless.recommender.run_directory import TrainedRun, describe_recommender
+from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
 from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig
@@ -36,16 +36,28 @@ def closed(runs):
 
 def scores_of_all_items(directory, user):
     """What the model itself says, in the plainest way."""
-    trained = TrainedRun(directory)
+    trained = RunDirectory(directory).read()
     items = trained.items["item"].to_list()
     with torch.no_grad():
-        rows = trained.inputs("item", items).unsqueeze(0)
-        return dict(zip(items, trained.model(trained.inputs("user", [user]), rows)[0].tolist(), strict=True))
+        rows = inputs(trained, "item", items).unsqueeze(0)
+        return dict(zip(items, trained.model(inputs(trained, "user", [user]), rows)[0].tolist(), strict=True))
+
+
+def inputs(trained, side, raw):
+    """What the scheme of a side is fed for raw ids."""
+    rows_by_id = trained.rows_by_id(side)
+    return to_ids(raw) if rows_by_id is None else rows_by_id(to_ids(raw))
+
+
+@torch.no_grad()
+def vectors_of_scheme(directory, side, raw):
+    trained = RunDirectory(directory).read()
+    return trained.scheme(side)(inputs(trained, side, raw))
 
 
 def test_vectors_are_those_of_the_scheme_for_known_and_new_ids(runs, model):
     for side, names in (("item", ["item-7", "never seen", "item-7"]), ("user", ["user-3", "a stranger", "user-3"])):
-        expected = TrainedRun(runs / "open").embed(side, names)
+        expected = vectors_of_scheme(runs / "open", side, names)
         torch.testing.assert_close(model.embed(names, side=side), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -125,7 +137,7 @@ def test_interactions_with_another_kind_of_id_are_refused(runs):
 
 def test_neighbors_are_the_items_with_the_highest_cosine(runs, model):
     items = model.run.items["item"].to_list()
-    vectors = torch.nn.functional.normalize(TrainedRun(runs / "open").embed("item", items), dim=-1)
+    vectors = torch.nn.functional.normalize(vectors_of_scheme(runs / "open", "item", items), dim=-1)
     cosines = dict(zip(items, (vectors @ vectors[items.index("item-7")]).tolist(), strict=True))
     del cosines["item-7"]  # it is not its own neighbour
     found = model.neighbors("item-7", count=5)
@@ -150,12 +162,13 @@ def test_an_index_is_asked_for_when_loading_and_an_mlp_has_none(runs, model):
 
 
 def test_features_of_items_count_in_scores_and_recommendations(runs):
-    trained = TrainedRun(runs / "mlp")
-    trained.model = MLP(
-        users=trained.model.users,
-        items=trained.model.items,
+    plain = RunDirectory(runs / "mlp").read()
+    featured = MLP(
+        users=plain.model.users,
+        items=plain.model.items,
         item_features=tableless.SideFeatures.from_matrix(["item-7"], [[5.0, -5.0]]),
-    ).eval()
+    )
+    trained = replace(plain, model=featured.eval())
     served = type(tableless.load(runs / "mlp"))(trained)
     with torch.no_grad():
         expected = trained.model(to_ids(["user-3"]), to_ids(["item-7"]).unsqueeze(0))
@@ -284,9 +297,8 @@ def test_facts_name_the_precision_that_is_computed_on_each_side(runs, tmp_path, 
     for users, items, said in ((network, table, "users int8, items fp32"), (network, copy.deepcopy(network), "int8")):
         model = GMF(users=users, items=items)
         config = {"model": describe_recommender(model), "kinds": {"user": "integer", "item": "integer"}}
-        write_model(tmp_path / said, config, model.state_dict())
-        listing = pl.DataFrame({"item": [7, 900], "id": [7, 900], "actions": [1, 2]})
-        listing.write_parquet(tmp_path / said / "items.parquet")
+        items_listed = item_list([7, 900], actions=[1, 2])
+        RunDirectory(tmp_path / said).write(config, model.state_dict(), items=items_listed)
         assert tableless.load(tmp_path / said, precision="int8").facts["precision"] == said
 
 

@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 
 from tableless.serving.http.app import build_app
-from tableless.serving.http.server import Settings
 from tableless.serving.model import TrainedModel
+from tableless.serving.settings import ServerSettings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested by playwright")
 CHROMIUM = shutil.which("chromium")
@@ -73,7 +73,7 @@ def serve(runs, titles):
     def start(run, *, token=None):
         load = functools.partial(TrainedModel.from_pretrained, metadata=titles if run == "open" else None)
         listener = socket.create_server(("127.0.0.1", 0))
-        app = build_app(runs / run, load, Settings(token=token))
+        app = build_app(runs / run, load, ServerSettings(token=token))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

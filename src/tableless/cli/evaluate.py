@@ -31,10 +31,10 @@ def evaluate(
 ) -> None:
     """Measure a trained run again: on its own test actions, on other data, on a test file, or against negatives."""
     from ..recommender.measurement import measure_run
-    from ..recommender.run_directory import TrainedRun
+    from ..recommender.run_directory import RunDirectory
 
     results = measure_run(
-        TrainedRun(run),
+        RunDirectory(run).read(),
         data=data,
         test=test,
         data_dir=data_dir,

@@ -48,14 +48,14 @@ def serve(
     """Answer over HTTP: vectors, scores, recommendations, neighbours, and a page to look at them."""
     try:
         from ..serving.http.app import build_app
-        from ..serving.http.limits import allowed_names, is_loopback
-        from ..serving.http.server import Settings
+        from ..serving.http.hosts import allowed_names, is_loopback
         from ..serving.http.server import serve as serve_app
     except ImportError as missing:
         raise ImportError(f"serving needs {missing.name}: pip install 'tableless[serve]'") from None
     from ..serving.model import TrainedModel
+    from ..serving.settings import ServerSettings
 
-    settings = Settings(
+    settings = ServerSettings(
         token=token,
         reload_allowed=token is not None or is_loopback(host),
         allowed_hosts=allowed_names(host, allowed_host or ()),

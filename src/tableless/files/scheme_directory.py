@@ -1,12 +1,8 @@
 """A scheme as a directory: `config.json` says what it is, `model.safetensors` holds its weights. Never pickle.
 
-Directories may come from anyone. A file is believed only after it was checked: weights against their checksum, and a
-config against the weights beside it, before the memory that it asks for is taken.
-
-
-Arguments from a file: are they of the kinds that the constructor's own signature names?
-
-Python would take a fraction where an integer is meant, and fail later, at the first question.
+Directories may come from anyone, so that every file is checked before it is used: weights against their checksum, a
+config against the weights beside it before the memory that it asks for is taken, and each argument in a config against
+the type that the constructor names.
 """
 
 from __future__ import annotations
@@ -33,7 +29,8 @@ from .whole import replacing, write_text
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 _LARGEST_CONFIG = 1 << 27  # bytes: the tags of side features are listed in it
-# Arguments that are loops and not only shapes. Each turn leaves at least 8 bytes among the weights, or is one of a few.
+# Arguments that say how often something is repeated. Each repetition adds at least 8 bytes to the weights, unless there
+# are few of them.
 _LOOPS, _FEW_TURNS = ("depth", "num_hashes", "num_bits"), 1 << 13
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -66,8 +63,8 @@ def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> N
     with replacing(folder / CONFIG) as config, replacing(folder / WEIGHTS) as weights:
         save_tensors(scheme.state_dict(), weights)
         write_text(config, _as_json(describe_scheme(scheme)))
-        # Both are on the disk and only want their names. The config of another scheme that was here goes first and the
-        # new one comes last: however this ends, there is none beside the wrong weights.
+        # Both are on the disk and still have to get their names. The config of an earlier scheme goes first and the new
+        # one comes last, so that a config never stands beside the wrong weights, even if this is cut off.
         (folder / CONFIG).unlink(missing_ok=True)
 
 
@@ -87,7 +84,7 @@ def write_model(directory: Path, config: Mapping[str, Any], tensors: Mapping[str
 def read_model(directory: Path, description: Any, build: Callable[[Any], Model]) -> Model:
     """`build(description)` with the weights of `model.safetensors`.
 
-    It is built without memory first, and refused unless it has the very tensors that the file has.
+    The model is first built without memory, and refused unless its tensors have the names and shapes of the file's.
     """
     config, weights = directory / CONFIG, directory / WEIGHTS
     shapes = read_shapes(weights)
@@ -95,7 +92,7 @@ def read_model(directory: Path, description: Any, build: Callable[[Any], Model])
     try:
         with torch.device("meta"):
             sketch = build(description)
-    except Exception as error:  # whatever nonsense may lead to: it is the file that is wrong
+    except Exception as error:  # any error can follow from a wrong file, and the file is at fault
         raise ValueError(f"{config} does not describe a model: {_reason(error)}") from error
     try:
         sketch.load_state_dict({name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
@@ -124,7 +121,7 @@ def _as_json(config: Mapping[str, Any]) -> str:
 
 
 def _refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
-    """Building without memory still takes time for each layer and each hash function: there can't be any number."""
+    """Building takes time for each layer and each hash function, also without memory, so that there must be a limit."""
     waiting = [description]
     while waiting:
         own = waiting.pop()
@@ -152,7 +149,10 @@ _NESTED: dict[str, type] = {"network": DeepHashEmbedding, "side_features": SideF
 
 
 def require_kinds(constructed: type[Any], arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that `constructed` is not made for. Unknown names are left to Python."""
+    """Refuse arguments that are not of the types that the constructor's signature names.
+
+    Python would take a fraction for an integer, and fail at the first question. Unknown names it refuses itself.
+    """
     hints = get_type_hints(constructed.__init__)
     for name, value in arguments.items():
         if name in _NESTED and isinstance(value, Mapping):
@@ -168,6 +168,6 @@ def _is_of_kind(value: Any, hint: Any) -> bool:
         return value in get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_is_of_kind(value, own) for own in get_args(hint))
-    if hint in (int, float):  # truth is a number to Python, and not to us
+    if hint in (int, float):  # to Python, True is a number; here it is not
         return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
     return isinstance(value, origin or hint)

@@ -1,4 +1,4 @@
-"""Named tensors as a safetensors file that checks itself: a byte that has changed since it was written is found."""
+"""Named tensors as a safetensors file with a checksum, by which a byte that has changed since is noticed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
             save_file(plain, part, metadata={_CHECKSUM: _checksum(plain)})
         except SafetensorError as error:  # a full disk, for instance
             raise OSError(f"{path} could not be written: {error}") from None
-        part.chmod(mode)  # it made a file that nobody else may read, and whoever serves a model may be someone else
+        part.chmod(mode)  # safetensors lets only the owner read its files, and another user may serve the model
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -42,7 +42,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_shapes(path: Path) -> dict[str, list[int]]:
-    """The names and shapes of a file's tensors, of which nothing is read."""
+    """The names and shapes of a file's tensors, without reading the tensors."""
     with _opened(path) as file:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 

@@ -1,8 +1,7 @@
-"""Files that appear whole or not at all, however the process that writes them ends.
+"""Files and directories that appear whole or not at all, even if the process that writes them is killed.
 
-Staging: a directory that appears under its name only when it is complete, however its process ends.
-
-Finished runs as JSON lines, which survive a crash: what is cut short is dropped, and its run done again."""
+At the end, files of JSON lines: a line that a crash has cut short is left out when the file is read.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from typing import Any
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write a file to. It takes the place of `path` if all went well, and else disappears."""
+    """A path beside `path` to write a file to. It takes the place of `path` if all went well, or else is removed."""
     part = path.with_name(path.name + ".part")
     try:
         yield part
@@ -41,7 +40,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
-    """A directory to write in, which takes the name `directory` only if everything went well, and else disappears."""
+    """A directory to write in. It takes the name `directory` if everything went well, or else is removed."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(directory.parent)
     staging = directory.parent / f".{directory.name}.{uuid.uuid4().hex}.partial"
@@ -58,7 +57,7 @@ def staged(directory: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove what a killed process left in `parent`: a live one touches its files all the time."""
+    """Remove what killed processes left in `parent` over an hour ago; a live process writes all the time."""
     an_hour_ago = time.time() - 3600
     for left in parent.glob(".*.partial"):
         try:

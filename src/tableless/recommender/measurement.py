@@ -21,7 +21,7 @@ from ..embedding.ids import to_ids
 from .evaluation import evaluate, evaluate_on, means_and_errors
 from .models import Recommender
 from .ranking import Outcome, draw_sample, outcome_of
-from .run_directory import Side, TrainedRun
+from .run_directory import Side, StoredRun
 from .scoring import Rows, Scorer, by_rows, model_scores, popularity_scores
 
 EXACT_SECONDS = 20
@@ -76,7 +76,7 @@ def _count_unanswerable(split: Split) -> int:
 
 
 def measure_run(
-    run: TrainedRun,
+    run: StoredRun,
     *,
     data: str | None = None,
     test: str | None = None,
@@ -115,11 +115,11 @@ def measure_run(
     return {name: value for name, value in results.items() if not name.startswith("validation")}
 
 
-def _require_named_paths(run: TrainedRun, recorded: DataConfig, *, data: str | None, test: str | None) -> None:
+def _require_named_paths(run: StoredRun, recorded: DataConfig, *, data: str | None, test: str | None) -> None:
     is_path = recorded.data.lower() not in DATASETS and World.parse(recorded.data) is None
     if (data is not None or not is_path) and (test is not None or recorded.test is None):
         return
-    command = ["tableless", "evaluate", str(run.directory), "--data", data or recorded.data]
+    command = ["tableless", "evaluate", str(run.files.path), "--data", data or recorded.data]
     if test or recorded.test:
         command += ["--test", str(test or recorded.test)]
     shown = shlex.join(command)
@@ -130,7 +130,7 @@ def _require_named_paths(run: TrainedRun, recorded: DataConfig, *, data: str | N
     )
 
 
-def _require_same_rows(run: TrainedRun, split: Split) -> None:
+def _require_same_rows(run: StoredRun, split: Split) -> None:
     """A closed scheme's rows mean the users and items of its own training data and no others."""
     train, model = split.train, run.model
     sides: list[tuple[Side, bool, Any]] = [
@@ -145,7 +145,7 @@ def _require_same_rows(run: TrainedRun, split: Split) -> None:
             )
 
 
-def _measure_given(run: TrainedRun, split: Split, path: Path) -> dict[str, Any]:
+def _measure_given(run: StoredRun, split: Split, path: Path) -> dict[str, Any]:
     users, items, others = _read_negatives(run, split.train, path)
     measured = means_and_errors(given_negatives(model_scores(run.model, split), users, items, others))
     errors = {f"{name}_se": value for name, value in measured["errors"].items()}
@@ -163,7 +163,7 @@ def given_negatives(score: Scorer, users: Rows, items: Rows, negatives: Sequence
 
 
 def _read_negatives(
-    run: TrainedRun, interactions: Interactions, path: Path
+    run: StoredRun, interactions: Interactions, path: Path
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
     users, items, negatives = [], [], []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -180,7 +180,7 @@ def _read_negatives(
     return np.array(users, np.int32), np.array(items, np.int32), negatives
 
 
-def _row(run: TrainedRun, side: Any, text: str, ids: np.ndarray[Any, Any], path: Path, line: int) -> int:
+def _row(run: StoredRun, side: Any, text: str, ids: np.ndarray[Any, Any], path: Path, line: int) -> int:
     wanted = int(to_ids(run.parse(side, text)))
     found = np.flatnonzero(ids == wanted)
     if not len(found):

@@ -19,10 +19,11 @@ from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
 from .distributed import Processes
+from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import BACKBONES, Recommender
 from .recipes import Watchers, train_by_recipe
-from .run_directory import RunDirectory, _save_lists, describe_recommender
+from .run_directory import describe_recommender
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
 
@@ -83,7 +84,7 @@ def run(
     model = model.to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = describe_run(data, model, model_config, train_config, kinds)
-    journal = None if out is None else RunDirectory(out, config, resume=resume, writes=processes.is_first)
+    journal = None if out is None else TrainingJournal(out, config, resume=resume, writes=processes.is_first)
     watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch)
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
@@ -102,9 +103,8 @@ def run(
         "epochs": training.stages[-1]["epochs"],
         "best_epoch": training.stages[-1]["best_epoch"],
     }
-    if journal is not None and training.reports and processes.is_first:
-        _save_lists(model, split.train, journal.directory)
-        journal.finish(results)
+    if journal is not None and training.reports:
+        journal.finish(model, split.train, results)
     return model, results
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..data.interactions import Interactions
 from ..data.splits import Split
+from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
 from .batches import Batch
 from .models import Recommender
@@ -132,5 +133,27 @@ def popularity_scores(train: Interactions) -> Scorer:
 
 
 def scheme_inputs(scheme: EmbeddingScheme, ids: NDArray[np.int64]) -> Tensor:
-    """What a scheme is asked for each row: the id itself, or the row's number where it has a table of rows."""
+    """What a scheme is fed for each row of the data: the id itself, or the row's number where it has a table of rows.
+
+    `RowsById` is the other direction: from any ids to their rows.
+    """
     return torch.from_numpy(np.array(ids)) if scheme.open_vocabulary else torch.arange(len(ids))
+
+
+class RowsById:
+    """What a closed scheme is fed for an id: its row. `listed` are the ids of the rows, in order."""
+
+    def __init__(self, listed: Tensor, side: str) -> None:
+        self._sorted, self._row = torch.sort(listed)
+        self._side = side
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Int64 [...] -> rows [...]. An id without a row is refused."""
+        position, known = find(ids, self._sorted)
+        if not bool(known.all()):
+            first = int((~known).reshape(-1).nonzero()[0])
+            raise ValueError(
+                f"this run's table has no row for {self._side} number {first + 1} of those asked for: it was not in "
+                "the training data. A scheme that is open to new ids, such as dhe, would answer"
+            )
+        return self._row[position]

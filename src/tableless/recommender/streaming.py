@@ -9,7 +9,6 @@ One run on a stream: what `train --stream` does."""
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,12 +26,10 @@ from ..data.loading import DataConfig, find_data
 from ..data.reading.files import sniff, stream_actions
 from ..embedding.hashing import split_mix_64
 from ..embedding.scheme import is_share, resolve_budget
-from ..files.scheme_directory import write_model
-from ..files.whole import write_text
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
 from .models import BACKBONES, Recommender
-from .run_directory import require_free, write_list
+from .run_directory import RunDirectory, item_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
 from .training import TrainConfig, adam
 
@@ -179,7 +176,7 @@ def run_stream(
             "give a number of parameters (1000000) or memory (1.5MB)"
         )
     if out is not None and processes.is_first:
-        require_free(Path(out))
+        RunDirectory(out).require_free()
     files = find_data(data.data, data_dir=data.data_dir)
     sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="")
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
@@ -203,13 +200,9 @@ def run_stream(
         "seconds": round(time.perf_counter() - start, 2),
     }
     if out is not None and processes.is_first:
-        import polars as pl
-
         kinds = sniffed.kinds
-        directory = Path(out)
         config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
-        # Names of strings are not kept: a stream is not for listing. Their ids are.
-        write_list(pl.DataFrame({"item": reservoir.values, "id": reservoir.values}), directory / "items.parquet")
-        write_text(directory / "results.json", json.dumps(results, indent=2) + "\n")
-        write_model(directory, config, model.state_dict())  # last: with its config, the run is there
+        # Names of strings are not kept, because a stream is not for listing. Their ids are.
+        items = item_list(reservoir.values)
+        RunDirectory(out).write(config, model.state_dict(), items=items, results=results)
     return results

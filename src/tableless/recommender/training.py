@@ -83,7 +83,7 @@ class EpochReport:
 
 
 class Journal(Protocol):
-    """Where training leaves what must survive it (run_directory.py has the one that writes a directory)."""
+    """Where training leaves what must survive it (journal.py has the one that writes a directory)."""
 
     def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
         """The epochs done so far and the state after the last of them; empty if there is nothing to resume."""

@@ -1,12 +1,7 @@
-"""Which items a user has had already: what a recommendation leaves out.
+"""What is known about items: which a user has had (`SeenItems`), their titles, how to find them (`Catalogue`).
 
-The ids that a run lists, with their vectors.
-
-What items are called: titles from a file of metadata.
-
-What a trained model answers with.
-
-The items that can be recommended, the most popular first, and finding them by name."""
+At the end, the answers about items that a trained model gives.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +19,11 @@ from ..data.interactions import Interactions, Kind
 from ..data.loading import load_interactions, recorded_data
 from ..embedding.ids import find, to_ids
 from ..recommender.scoring import Rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_TITLE_COLUMNS = ("title", "name", "item_name", "product_title", "movie_title", "book_title")
 
 
 class SeenItems:
@@ -64,7 +64,7 @@ def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_id
         data_dir=recorded.data_dir,
         user_col=recorded.user_col,
         item_col=recorded.item_col,
-        time_col="",  # whenever it was
+        time_col="",  # all actions count, whatever their time
     )
     for side, kind in (("user", interactions.user_kind), ("item", interactions.item_kind)):
         if kind != config["kinds"][side]:
@@ -73,16 +73,6 @@ def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_id
                 "trained on; they would never match"
             )
     return SeenItems(interactions, item_ids)
-
-
-if TYPE_CHECKING:
-    import polars as pl
-
-
-if TYPE_CHECKING:
-    import polars as pl
-
-_TITLE_COLUMNS = ("title", "name", "item_name", "product_title", "movie_title", "book_title")
 
 
 def read_titles(path: Path, *, kind: Kind) -> dict[int, str]:
@@ -112,6 +102,53 @@ def _read(path: Path) -> pl.DataFrame:
     if item is None or title is None:
         raise ValueError(f"{path} needs a column of item ids and a `title`; it has {layout.listing}")
     return layout.read_whole({"item": item, "title": title})
+
+
+class Catalogue:
+    """A run's list of items, the most popular first, with their titles (by id, where there are any)."""
+
+    def __init__(self, items: pl.DataFrame, titles: Mapping[int, str]) -> None:
+        import polars as pl
+
+        self.titles = titles
+        self._ids = items["id"]
+        actions = pl.col("actions") if "actions" in items.columns else pl.lit(None, pl.Int64).alias("actions")
+        names = pl.Series("title", [titles.get(id) for id in items["id"]], pl.String)
+        self._items = (
+            items.with_columns(actions, names)
+            .with_row_index("row")
+            .sort("actions", descending=True, nulls_last=True, maintain_order=True)
+            .select(
+                "row",
+                "item",
+                "title",
+                "actions",
+                pl.col("item").cast(pl.String).str.to_lowercase().alias("item_text"),
+                pl.col("title").str.to_lowercase().fill_null("").alias("title_text"),
+            )
+        )
+
+    def most_popular(self, count: int) -> list[int]:
+        """Rows of the run's list."""
+        return self._items["row"].head(count).to_list()
+
+    def title_of_row(self, row: int) -> str | None:
+        """The title of an item, by its row in the run's list."""
+        return self.titles.get(self._ids[row]) if self.titles else None
+
+    def matching(self, text: str, count: int) -> list[ListedItem]:
+        """Items whose title holds the text or whose raw id begins with it, in any case; an empty text finds all.
+
+        An item whose id is the text comes first.
+        """
+        import polars as pl
+
+        wanted = text.strip().lower()
+        matches = pl.col("item_text").str.starts_with(wanted) | pl.col("title_text").str.contains(wanted, literal=True)
+        is_the_id = pl.col("item_text") == wanted
+        in_order = self._items.lazy().filter(matches).sort(is_the_id, descending=True, maintain_order=True)
+        found = in_order.head(count).select("item", "title", "actions").collect()
+        return [ListedItem(*values) for values in found.iter_rows()]
 
 
 @dataclass(frozen=True)
@@ -149,48 +186,3 @@ class MapPoint:
     x: float
     y: float
     title: str | None
-
-
-if TYPE_CHECKING:
-    import polars as pl
-
-
-class Catalogue:
-    """A run's list of items with their titles (by id, where there are any)."""
-
-    def __init__(self, items: pl.DataFrame, titles: Mapping[int, str]) -> None:
-        import polars as pl
-
-        actions = pl.col("actions") if "actions" in items.columns else pl.lit(None, pl.Int64).alias("actions")
-        names = pl.Series("title", [titles.get(id) for id in items["id"]], pl.String)
-        self._items = (
-            items.with_columns(actions, names)
-            .with_row_index("row")
-            .sort("actions", descending=True, nulls_last=True, maintain_order=True)
-            .select(
-                "row",
-                "item",
-                "title",
-                "actions",
-                pl.col("item").cast(pl.String).str.to_lowercase().alias("item_text"),
-                pl.col("title").str.to_lowercase().fill_null("").alias("title_text"),
-            )
-        )
-
-    def most_popular(self, count: int) -> list[int]:
-        """Rows of the run's list."""
-        return self._items["row"].head(count).to_list()
-
-    def matching(self, text: str, count: int) -> list[ListedItem]:
-        """Items whose title holds the text or whose raw id begins with it, whatever the case; an empty text: any.
-
-        The one whose id it is comes first.
-        """
-        import polars as pl
-
-        wanted = text.strip().lower()
-        matches = pl.col("item_text").str.starts_with(wanted) | pl.col("title_text").str.contains(wanted, literal=True)
-        is_it = pl.col("item_text") == wanted
-        in_order = self._items.lazy().filter(matches).sort(is_it, descending=True, maintain_order=True)
-        found = in_order.head(count).select("item", "title", "actions").collect()
-        return [ListedItem(*values) for values in found.iter_rows()]

@@ -1,13 +1,10 @@
-"""What is worth knowing about a trained run, as plain values.
-
-TrainedModel: a trained run that answers, which is what `tableless.load` returns."""
+"""TrainedModel: a trained run that answers, which is what `tableless.load` returns."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,68 +12,25 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..data.loading import DataConfig
-from ..embedding.ids import to_ids
-from ..embedding.scheme import EmbeddingScheme, Precision
-from ..files.scheme_directory import read_json
-from ..recommender.run_directory import Side, TrainedRun, copy_run
+from ..embedding.ids import parse_id, to_ids
+from ..embedding.scheme import Precision
+from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub
+from .facts import model_facts
 from .fast_embedding import FastEmbedding
-from .items import (
-    Catalogue,
-    ListedItem,
-    MapPoint,
-    Neighbor,
-    Recommendation,
-    SeenItems,
-    read_seen,
-    read_titles,
-)
+from .items import Catalogue, ListedItem, MapPoint, Neighbor, Recommendation, SeenItems, read_seen, read_titles
+from .loading import PathName, find_run
 from .search import IndexKind, KnownIds, Ranking, on_a_plane
+from .settings import AnswerSettings
 
-
-def model_facts(run: TrainedRun, *, num_users: int | None, precision: Mapping[Side, Precision]) -> dict[str, Any]:
-    """Sizes, what full tables for the same users and items would have cost, and what was measured after training.
-
-    `num_users` is how many are known; where the run kept how many it was trained on, that counts. None: not known, and
-    then `table_parameters` is not, either. `precision` is what each side is really computed in.
-    """
-    path = run.directory / "results.json"
-    results = read_json(path) if path.exists() else {}
-    users, items = results.get("num_users", num_users), len(run.listed("item"))
-    dim = run.model.items.embedding_dim
-    return {
-        "scheme": run.config["model"]["items"]["scheme"],
-        "backbone": run.config["model"]["backbone"],
-        "embedding_dim": dim,
-        "parameters": run.model.num_parameters,
-        "embedding_parameters": run.model.embedding_parameters,
-        "table_parameters": None if users is None else (users + items) * dim,
-        "num_users": users,
-        "num_items": items,
-        "answers_new_ids": run.model.answers_new_ids,
-        "precision": _in_words(precision),
-        "results": results,
-    }
-
-
-def _in_words(precision: Mapping[Side, Precision]) -> str:
-    """One word where both sides are alike."""
-    if precision["user"] == precision["item"]:
-        return precision["item"]
-    return f"users {precision['user']}, items {precision['item']}"
-
-
-if TYPE_CHECKING:
-    import polars as pl
+_SIDES: tuple[Side, Side] = ("user", "item")
 
 
 class TrainedModel:
     """A trained run, ready to answer: raw ids in, as the data had them, vectors, scores and items out. Thread-safe.
 
-    `precision` and `hot_ids` (how many ids to keep ready, for users and for items) are those of `FastEmbedding`. With
-    `index="faiss"` neighbours and recommendations are looked up instead of compared with every item. `metadata` is a
-    file with the items' titles; `interactions` (a file, a directory, a known dataset) says which items users have had,
-    or `seen` does, for who has read them already.
+    `metadata` is a file with the items' titles. `interactions` (a file, a directory, a known dataset) says which items
+    users have had; `seen` does so for a caller who has read them already.
 
     The vectors of all known items are computed once, in fp32, at the first question that needs them or by `prepare`.
     An integer is taken for an id as it is, also where the data has strings; a string where it has integers is refused.
@@ -84,40 +38,42 @@ class TrainedModel:
 
     def __init__(
         self,
-        run: TrainedRun,
+        run: StoredRun,
+        settings: AnswerSettings = AnswerSettings(),  # noqa: B008 - frozen
         *,
-        precision: Precision = "fp32",
-        hot_ids: int = 10_000,
-        index: IndexKind = "exact",
-        metadata: str | os.PathLike[str] | None = None,
-        interactions: str | os.PathLike[str] | None = None,
+        metadata: PathName | None = None,
+        interactions: PathName | None = None,
         seen: SeenItems | None = None,
     ) -> None:
         import polars as pl
 
-        if index not in ("exact", "faiss"):
-            raise ValueError(f"index is {index!r}; it must be exact or faiss")
         self.run = run
-        self.directory = run.directory
+        self.directory = run.files.path
         self.config = run.config
         self.trained_on: DataConfig | None = None
         """Where `tableless.train` read its data; None for a model that was loaded."""
         self._model = run.model.eval()
+        self._rows_by_id = {side: run.rows_by_id(side) for side in _SIDES}
         items = run.listed("item")
-        self._titles = read_titles(Path(metadata), kind=self.config["kinds"]["item"]) if metadata else {}
-        self._catalogue = Catalogue(items, self._titles)
-        self._items = self._known("item", items["item"], to_ids(items["id"]), index)
+        titles = read_titles(Path(metadata), kind=self.config["kinds"]["item"]) if metadata else {}
+        self._catalogue = Catalogue(items, titles)
+        self._items = KnownIds(items["item"], to_ids(items["id"]), scheme=run.model.items, index=settings.index)
         self._seen = read_seen(interactions, self.config, self._items.ids) if interactions else seen
-        user_ids = self._listed_users()
-        self._users = None if user_ids is None else self._known("user", pl.Series(user_ids.numpy()), user_ids, index)
-        self._ranking = Ranking(run.model, self._items, index=index)
+        users = self._listed_users()
+        self._users = None
+        if users is not None:
+            names = pl.Series(users.numpy())
+            self._users = KnownIds(names, users, scheme=run.model.users, index=settings.index)
+        self._ranking = Ranking(run.model, self._items, index=settings.index)
         self._fast: dict[Side, FastEmbedding] = {
-            "user": _fast(self._model.users, precision, hot_ids, user_ids),
-            "item": _fast(self._model.items, precision, hot_ids, self._items.ids),
+            "user": self._fast_embedding("user", settings, sample_ids=users),
+            "item": self._fast_embedding("item", settings, sample_ids=self._items.ids),
         }
-        num_users = None if self._users is None else len(self._users)
-        precisions: dict[Side, Precision] = {side: fast.precision for side, fast in self._fast.items()}
-        self.facts = model_facts(run, num_users=num_users, precision=precisions)
+        self.facts = model_facts(
+            run,
+            num_users=None if users is None else len(users),
+            precision={side: fast.precision for side, fast in self._fast.items()},
+        )
 
     @property
     def results(self) -> dict[str, Any]:
@@ -136,23 +92,26 @@ class TrainedModel:
 
     def parse(self, side: Side, text: str) -> int | str:
         """A raw id typed by a person, in the kind the data has."""
-        return self.run.parse(side, text)
+        return parse_id(text, kind=self.config["kinds"][side], side=side)
 
     def embed(self, ids: Any, *, side: Side = "item") -> Tensor:
         """Vectors [n, embedding_dim] of raw ids: a list, array, Series or tensor."""
-        return _ordinary(self._fast_vectors(side, self._ids(side, ids)))
+        return self.embed_ids(self._ids(side, ids), side=side)
+
+    def embed_ids(self, ids: Tensor, *, side: Side) -> Tensor:
+        """The same for ids that went through `to_ids` already, as a server has them."""
+        return _ordinary(self._vectors(side, ids))
 
     def score(self, users: Any, items: Any) -> Tensor:
         """Scores [n] (logits) of pairs; as many users as items, or one user for all of them."""
         user_ids, item_ids = self._ids("user", users).reshape(-1), self._ids("item", items).reshape(-1)
-        if len(user_ids) not in (1, len(item_ids)):
-            raise ValueError(
-                f"{len(user_ids)} users and {len(item_ids)} items make no pairs; give as many, or one user"
-            )
+        counts = len(user_ids), len(item_ids)
+        if counts[0] not in (1, counts[1]):
+            raise ValueError(f"{counts[0]} users and {counts[1]} items make no pairs; give as many, or one user")
         with torch.inference_mode():
-            user_vectors = self._fast["user"](self.run.inputs("user", user_ids))
-            item_vectors = self._model.with_features(self._fast_vectors("item", item_ids), item_ids)
-            axis = 0 if len(user_ids) == 1 else 1  # one user with n candidates, or n users with one candidate each
+            user_vectors = self._vectors("user", user_ids)
+            item_vectors = self._model.with_features(self._vectors("item", item_ids), item_ids)
+            axis = 0 if counts[0] == 1 else 1  # one user with n candidates, or n users with one candidate each
             return _ordinary(self._model.score(user_vectors, item_vectors.unsqueeze(axis)).squeeze(axis))
 
     def recommend(
@@ -164,11 +123,11 @@ class TrainedModel:
         """
         _require_positive(count)
         user_id = self._ids("user", [user])
-        vector = self._fast_vectors("user", user_id)
+        vector = self._vectors("user", user_id)
         seen = self._seen.rows(int(user_id)) if self._seen and exclude_seen else torch.empty(0, dtype=torch.int64)
         scores, rows = self._ranking.best(vector, count, without=seen, exact=exact)
         return [
-            Recommendation(self._items.names[row], score, self._title_of_row(row))
+            Recommendation(self._items.names[row], score, self._catalogue.title_of_row(row))
             for score, row in zip(scores, rows, strict=True)
         ]
 
@@ -184,15 +143,15 @@ class TrainedModel:
             raise ValueError(
                 f"{self.directory} does not list its users, so no neighbours can be named; load it with interactions"
             )
-        cosines, rows = known.nearest(self._fast_vectors(side, one)[0], count, without=int(one))
+        cosines, rows = known.nearest(self._vectors(side, one)[0], count, without=int(one))
         return [
-            Neighbor(known.names[row], cosine, self._title_of_row(row) if side == "item" else None)
+            Neighbor(known.names[row], cosine, self._catalogue.title_of_row(row) if side == "item" else None)
             for cosine, row in zip(cosines, rows, strict=True)
         ]
 
     def title(self, item: int | str) -> str | None:
         """What an item is called, if the metadata says so."""
-        return self._titles.get(int(to_ids(item)))
+        return self._catalogue.titles.get(int(to_ids(item)))
 
     def items_matching(self, text: str, *, count: int = 20) -> list[ListedItem]:
         """Known items whose title holds the text or whose id begins with it, the most popular first."""
@@ -203,7 +162,7 @@ class TrainedModel:
         rows = self._catalogue.most_popular(count)
         places = on_a_plane(self._items.vectors[rows]).tolist()
         return [
-            MapPoint(self._items.names[row], x, y, self._title_of_row(row))
+            MapPoint(self._items.names[row], x, y, self._catalogue.title_of_row(row))
             for row, (x, y) in zip(rows, places, strict=True)
         ]
 
@@ -223,7 +182,7 @@ class TrainedModel:
         asked = self.hot_ids_asked
         return self.hot_ids_hits / asked if asked else None
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
+    def save(self, directory: PathName) -> None:
         """Write the run directory that `tableless train --out` leaves, for `tableless.load` and every command.
 
         Args:
@@ -241,9 +200,9 @@ class TrainedModel:
             ```
         """
         if Path(directory).resolve() != self.directory.resolve():
-            copy_run(self.directory, Path(directory))
+            self.run.files.copy_to(RunDirectory(directory))
 
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+    def save_pretrained(self, directory: PathName) -> None:
         """Write what is needed to load the model again, and a model card (see `hub.save_pretrained`)."""
         hub.save_pretrained(self.run, self.facts, Path(directory))
 
@@ -254,27 +213,22 @@ class TrainedModel:
     @classmethod
     def from_pretrained(
         cls,
-        run: str | os.PathLike[str],
+        run: PathName,
         *,
         revision: str | None = None,
-        precision: Precision = "fp32",
-        hot_ids: int = 10_000,
-        index: IndexKind = "exact",
-        metadata: str | os.PathLike[str] | None = None,
-        interactions: str | os.PathLike[str] | None = None,
+        precision: Precision = AnswerSettings.precision,
+        hot_ids: int = AnswerSettings.hot_ids,
+        index: IndexKind = AnswerSettings.index,
+        metadata: PathName | None = None,
+        interactions: PathName | None = None,
     ) -> Self:
-        """From a run directory, or by the id of a model on the Hugging Face hub."""
-        return cls(
-            TrainedRun(hub.find_run(run, revision=revision)),
-            precision=precision,
-            hot_ids=hot_ids,
-            index=index,
-            metadata=metadata,
-            interactions=interactions,
-        )
+        """From a run directory, or by the id of a model on the Hugging Face hub: `tableless.load` with a `revision`."""
+        settings = AnswerSettings(precision=precision, hot_ids=hot_ids, index=index)
+        stored = find_run(run, revision=revision).read()
+        return cls(stored, settings, metadata=metadata, interactions=interactions)
 
     def _ids(self, side: Side, raw: Any) -> Tensor:
-        if side not in ("user", "item"):
+        if side not in _SIDES:
             raise ValueError(f"side is {side!r}; it must be user or item")
         if isinstance(raw, Iterator):
             raw = list(raw)
@@ -282,26 +236,19 @@ class TrainedModel:
             raise ValueError(f"{side} ids are integers in this run's data, and {text!r} is a string")
         return to_ids(raw)
 
-    def _fast_vectors(self, side: Side, ids: Tensor) -> Tensor:
-        return self._fast[side](self.run.inputs(side, ids))
+    def _vectors(self, side: Side, ids: Tensor) -> Tensor:
+        rows_by_id = self._rows_by_id[side]
+        return self._fast[side](ids if rows_by_id is None else rows_by_id(ids))
 
-    def _known(self, side: Side, names: pl.Series, ids: Tensor, index: IndexKind) -> KnownIds:
-        scheme = self._model.items if side == "item" else self._model.users
-        return KnownIds(names, ids=ids, inputs=self.run.inputs(side, ids), scheme=scheme, index=index)
+    def _fast_embedding(self, side: Side, settings: AnswerSettings, *, sample_ids: Tensor | None) -> FastEmbedding:
+        scheme = self.run.scheme(side)
+        hot_ids = settings.hot_ids if scheme.is_computed else 0  # to look up a row of a table is as quick
+        return FastEmbedding(scheme, precision=settings.precision, hot_ids=hot_ids, sample_ids=sample_ids)
 
     def _listed_users(self) -> Tensor | None:
         if not self._model.users.open_vocabulary:
             return to_ids(self.run.listed("user")["id"])
         return self._seen.user_ids if self._seen else None
-
-    def _title_of_row(self, row: int) -> str | None:
-        return self._titles.get(int(self._items.ids[row])) if self._titles else None
-
-
-def _fast(scheme: EmbeddingScheme, precision: Precision, hot_ids: int, sample_ids: Tensor | None) -> FastEmbedding:
-    """Vectors that are only looked up are no slower than hot ones."""
-    hot_ids = hot_ids if scheme.is_computed else 0
-    return FastEmbedding(scheme, precision=precision, hot_ids=hot_ids, sample_ids=sample_ids)
 
 
 def _ordinary(result: Tensor) -> Tensor:

@@ -1,12 +1,9 @@
-"""Vectors on a plane, to be looked at.
+"""Finding among all known ids: the nearest to a vector, and the best items for a user.
 
-The rows with the largest inner products with a vector: exactly, by one product, or through a faiss index.
-
-Cosines are inner products of rows of length 1, and so are GMF's scores once the user's vector is weighted: both are
-found this way. An MLP's scores are no inner products, and no index helps there.
-
-
-The best of all items for a user."""
+Both search for the rows with the largest inner products with a vector: exactly, by one product, or through a faiss
+index. Cosines are inner products of rows of length 1, and so are GMF's scores once the user's vector is weighted. An
+MLP's scores are no inner products, so that no index helps there.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +16,8 @@ from torch.nn.functional import normalize, pad
 
 from ..embedding.scheme import EmbeddingScheme
 from ..recommender.models import GMF, Recommender
+from ..recommender.scoring import scheme_inputs
 from .fast_embedding import FastEmbedding
-
-
-@torch.inference_mode()
-def on_a_plane(vectors: Tensor) -> Tensor:
-    """[n, dim] -> [n, 2]: the first two principal components, each with its largest weight positive."""
-    centred = vectors - vectors.mean(dim=0)
-    _, directions = torch.linalg.eigh(centred.T @ centred)  # by ascending variance
-    plane = directions[:, -2:].flip(-1)  # [dim, 2]
-    largest = plane.gather(0, plane.abs().argmax(dim=0, keepdim=True))
-    return pad(centred @ (plane * largest.sign()), (0, 2 - plane.shape[-1]))  # vectors of one number lie on a line
-
 
 if TYPE_CHECKING:
     import polars as pl
@@ -102,12 +89,9 @@ _BLOCK = 16_384  # items scored at once: an MLP's hidden layers for a million of
 class KnownIds:
     """All there is to choose from on one side. Vectors are computed at the first question, in fp32, and kept."""
 
-    def __init__(
-        self, names: pl.Series, *, ids: Tensor, inputs: Tensor, scheme: EmbeddingScheme, index: IndexKind
-    ) -> None:
+    def __init__(self, names: pl.Series, ids: Tensor, *, scheme: EmbeddingScheme, index: IndexKind) -> None:
         self.names = names  # [n] raw ids
-        self.ids = ids  # int64 [n]
-        self.inputs = inputs  # int64 [n]: what the scheme is asked for each
+        self.ids = ids  # int64 [n]; a closed scheme has a row for each, in this order
         self._scheme = scheme
         self._index = index
         self._lock = threading.RLock()
@@ -122,7 +106,8 @@ class KnownIds:
         """Float32 [n, dim]."""
         with self._lock:
             if self._vectors is None:
-                self._vectors = FastEmbedding(self._scheme)(self.inputs)  # one of its own: this is no traffic
+                embed = FastEmbedding(self._scheme)  # one of its own: these ids must not count as asked for
+                self._vectors = embed(scheme_inputs(self._scheme, self.ids.numpy()))
             return self._vectors
 
     def directions(self) -> NearestRows:
@@ -142,7 +127,7 @@ class KnownIds:
 class Ranking:
     """Scores a user with every item, or with those that an index finds.
 
-    GMF's score is an inner product, so faiss can find the highest. An MLP's is not: it always scores every item.
+    GMF's score is an inner product, so that faiss can find the highest. An MLP always scores every item.
     """
 
     def __init__(self, model: Recommender, items: KnownIds, *, index: IndexKind) -> None:
@@ -185,3 +170,13 @@ class Ranking:
                 self._prepared = self._model.prepare_items(self._model.with_features(vectors, self._items.ids))
                 self._index = FaissRows(self._prepared) if self._by_index else None
             return self._prepared
+
+
+@torch.inference_mode()
+def on_a_plane(vectors: Tensor) -> Tensor:
+    """[n, dim] -> [n, 2]: the first two principal components, each with its largest weight positive."""
+    centred = vectors - vectors.mean(dim=0)
+    _, directions = torch.linalg.eigh(centred.T @ centred)  # by ascending variance
+    plane = directions[:, -2:].flip(-1)  # [dim, 2]
+    largest = plane.gather(0, plane.abs().argmax(dim=0, keepdim=True))
+    return pad(centred @ (plane * largest.sign()), (0, 2 - plane.shape[-1]))  # vectors of one number lie on a line

@@ -3,7 +3,7 @@ import threading
 
 import numpy as np
 
-from tableless.serving.http.batching import LARGEST_BATCH, Batcher
+from tableless.serving.http.served_model import LARGEST_BATCH, Batcher
 
 
 class Doubling:

@@ -5,8 +5,8 @@ from fastapi.testclient import TestClient
 
 from tableless import to_ids
 from tableless.serving.http.app import build_app
-from tableless.serving.http.server import Settings
 from tableless.serving.model import TrainedModel
+from tableless.serving.settings import ServerSettings
 
 from .tiny_run import DIM, app_for, load, write_run
 
@@ -117,11 +117,11 @@ def test_a_table_answers_for_its_own_ids_and_names_the_place_of_others(tmp_path)
 
 def test_broken_weights_give_an_error_and_never_nan(tmp_path):
     class Broken(TrainedModel):
-        def embed(self, ids, *, side="item"):
-            return super().embed(ids, side=side) * float("nan")
+        def embed_ids(self, ids, *, side):
+            return super().embed_ids(ids, side=side) * float("nan")
 
     write_run(tmp_path / "run")
-    with TestClient(build_app(tmp_path / "run", Broken.from_pretrained, Settings())) as client:
+    with TestClient(build_app(tmp_path / "run", Broken.from_pretrained, ServerSettings())) as client:
         answer = client.post("/embed", json={"ids": [1]})
     assert answer.status_code == 500
     assert "not a number" in answer.json()["detail"]

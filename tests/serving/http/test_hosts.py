@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tableless import cli
-from tableless.serving.http.limits import allowed_names, is_loopback
+from tableless.serving.http.hosts import allowed_names, is_loopback
 
 from .test_limits import call
 from .tiny_run import app_for, write_run

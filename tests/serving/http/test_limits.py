@@ -5,7 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tableless.serving.http.app import build_app
-from tableless.serving.http.server import Settings
+from tableless.serving.settings import ServerSettings
 
 from .tiny_run import HeldModel, app_for
 
@@ -81,7 +81,7 @@ def held(run):
         models.append(HeldModel.from_pretrained(directory))
         return models[-1]
 
-    app = build_app(run, load, Settings(max_in_flight=2, time_limit=0.5))
+    app = build_app(run, load, ServerSettings(max_in_flight=2, time_limit=0.5))
     yield app, models[0]
     models[0].go.set()
 
@@ -151,7 +151,7 @@ def test_a_failure_of_ours_is_one_sentence_and_nothing_of_the_request_is_logged(
 
     with (
         caplog.at_level(logging.DEBUG),
-        TestClient(build_app(run, Failing.from_pretrained, Settings())) as client,
+        TestClient(build_app(run, Failing.from_pretrained, ServerSettings())) as client,
     ):
         answer = client.get("/items", params={"query": "s3cret"})
     assert answer.status_code == 500
@@ -167,4 +167,4 @@ def test_a_failure_of_ours_is_one_sentence_and_nothing_of_the_request_is_logged(
 )
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match="must"):
-        Settings(**wrong)
+        ServerSettings(**wrong)

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tableless.serving.http.app import build_app
-from tableless.serving.http.server import Settings
+from tableless.serving.settings import ServerSettings
 
 from .test_limits import call
 from .tiny_run import HeldModel, app_for, load, write_run
@@ -80,7 +80,7 @@ def test_a_request_in_flight_finishes_with_the_model_it_began_with(run):
         models.append(HeldModel.from_pretrained(directory))
         return models[-1]
 
-    app = build_app(run, load_held, Settings())
+    app = build_app(run, load_held, ServerSettings())
 
     async def story():
         begun = asyncio.create_task(call(app, "/embed", b'{"ids": [1]}'))
@@ -105,7 +105,7 @@ def test_a_second_reload_meanwhile_is_told_so(run):
         return load(directory)
 
     go.set()
-    app = build_app(run, load_slowly, Settings())
+    app = build_app(run, load_slowly, ServerSettings())
 
     async def story():
         go.clear()
@@ -129,7 +129,7 @@ def test_models_that_were_replaced_are_forgotten(run):
         models.append(weakref.ref(model))
         return model
 
-    with TestClient(build_app(run, load_watched, Settings())) as client:
+    with TestClient(build_app(run, load_watched, ServerSettings())) as client:
         for _ in range(3):
             vectors(client)
             assert client.post("/reload", json={}).status_code == 200

@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 from tests.serving.http.tiny_run import HeldModel, build_app, load
 from tableless.serving.http.server import serve
-from tableless.serving.http.server import Settings
-settings = Settings(time_limit=2, head_time_limit=1, max_body_bytes=20_000)
+from tableless.serving.settings import ServerSettings
+settings = ServerSettings(time_limit=2, head_time_limit=1, max_body_bytes=20_000)
 app = build_app(Path(sys.argv[1]), load, settings)
 serve(app, host="127.0.0.1", port=0, settings=settings, on_ready=lambda address: print(address, flush=True))
 """

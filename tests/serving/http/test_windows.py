@@ -4,7 +4,7 @@ import ctypes
 import subprocess
 import sys
 
-from tableless.serving.http import served_model as reload
+from tableless.serving.http import current_model as reload
 
 
 def test_the_server_needs_no_module_of_unix():

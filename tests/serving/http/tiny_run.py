@@ -2,17 +2,12 @@
 
 import threading
 
-import polars as pl
-import torch
-
 from tableless import SCHEMES, DeepHashEmbedding
-from tableless.embedding.ids import to_ids
-from tableless.files.scheme_directory import write_model
 from tableless.recommender.models import GMF
-from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
 from tableless.serving.http.app import build_app
-from tableless.serving.http.server import Settings
 from tableless.serving.model import TrainedModel
+from tableless.serving.settings import ServerSettings
 
 NUM_ITEMS, DIM = 12, 4
 
@@ -27,11 +22,9 @@ def write_run(directory, *, seed=0, kind="integer", scheme="dhe"):
         )
     model = GMF(users=users, items=items)
     config = {"model": describe_recommender(model), "kinds": {"user": kind, "item": kind}}
-    write_model(directory, config, model.state_dict())
-    names = pl.Series([f"item {number}" if kind == "string" else number for number in range(NUM_ITEMS)])
-    listing = pl.DataFrame({"item": names, "id": to_ids(names).numpy(), "actions": range(NUM_ITEMS)})
-    listing.write_parquet(directory / "items.parquet")
-    listing.select("id").write_parquet(directory / "users.parquet")
+    names = [f"item {number}" if kind == "string" else number for number in range(NUM_ITEMS)]
+    items = item_list(names, actions=range(NUM_ITEMS))
+    RunDirectory(directory).write(config, model.state_dict(), items=items, user_ids=items["id"].to_numpy())
     return directory
 
 
@@ -40,7 +33,7 @@ def load(directory):
 
 
 def app_for(directory, **settings):
-    return build_app(directory, load, Settings(**settings))
+    return build_app(directory, load, ServerSettings(**settings))
 
 
 class HeldModel(TrainedModel):
@@ -50,8 +43,8 @@ class HeldModel(TrainedModel):
         super().__init__(*arguments, **options)
         self.go, self.was_asked, self.batches = threading.Event(), threading.Event(), []
 
-    def embed(self, ids, *, side="item"):
-        self.batches.append(torch.as_tensor(ids).tolist())
+    def embed_ids(self, ids, *, side):
+        self.batches.append(ids.tolist())
         self.was_asked.set()
         assert self.go.wait(timeout=20)
-        return super().embed(ids, side=side)
+        return super().embed_ids(ids, side=side)

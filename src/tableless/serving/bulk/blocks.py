@@ -1,6 +1,7 @@
-"""Blocks: what is embedded at once, by one worker, into one part file.
+"""The plan of a job: blocks, of which each becomes one part file, and the manifest, by which a restart goes on.
 
-The manifest of a directory of vectors: what it was made from, so that a restart goes on with the same work."""
+A block is what one worker embeds at once. The manifest says what the vectors of a directory were made from.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Block:
 
 
 def plan_blocks(base: Place, sources: Iterable[str], *, column: str | None, block_rows: int) -> list[Block]:
-    """All blocks of all files, in order. A file without the column is named now, not after hours of work."""
+    """All blocks of all files, in order. A file without the column is refused now, not after hours of work."""
     for name in sources:
         if not name.endswith(".parquet"):
             raise ValueError(
@@ -71,7 +72,7 @@ MANIFEST = "_manifest.json"  # readers of parquet directories pass over names th
 
 
 @dataclass(frozen=True)
-class Settings:
+class EmbedJobSettings:
     """What all vectors in a directory have in common."""
 
     model: str  # its fingerprint
@@ -81,11 +82,11 @@ class Settings:
     block_rows: int
 
 
-def take_up(out: Place, settings: Settings, sources: Mapping[str, Source]) -> set[str]:
+def take_up(out: Place, settings: EmbedJobSettings, sources: Mapping[str, Source]) -> set[str]:
     """Begin in a directory, or go on with it: returns the parts that are finished and need not be written again.
 
-    What was cut off is removed, and so are the parts of a file that has changed since. Parts of a file that is gone
-    stay.
+    Parts that were cut off are removed, and so are the parts of a source that has changed since. The parts of a source
+    that no longer exists stay.
     """
     there = out.files()
     before = _read(out) if MANIFEST in there else None
@@ -104,7 +105,7 @@ def take_up(out: Place, settings: Settings, sources: Mapping[str, Source]) -> se
     return {name for name in there if name.endswith(".parquet")} - stale
 
 
-def finish(out: Place, settings: Settings, *, vectors: int) -> None:
+def finish(out: Place, settings: EmbedJobSettings, *, vectors: int) -> None:
     """Say that all parts are there."""
     _write(out, settings, _read(out)["sources"], vectors=vectors)
 
@@ -119,7 +120,7 @@ def _read(out: Place) -> dict[str, Any]:
         raise ValueError(f"{out.path}/{MANIFEST} is damaged; give another --out, or delete {out.path}") from None
 
 
-def _write(out: Place, settings: Settings, sources: Mapping[str, Any], *, vectors: int | None) -> None:
+def _write(out: Place, settings: EmbedJobSettings, sources: Mapping[str, Any], *, vectors: int | None) -> None:
     """`vectors` is None until all are there."""
     content = {"settings": asdict(settings), "vectors": vectors, "sources": sources}
     with (out / MANIFEST).written_whole() as stream:

@@ -2,8 +2,8 @@
 
     --ids → find_sources → plan_blocks → take_up (which are finished?) → an engine: read, embed, write each block
 
-A block is some row groups of an input file and becomes one part file, which appears whole or not at all. So whatever is
-there after a crash is right, and the same command goes on with what is missing.
+A block is some row groups of an input file and becomes one part file, which appears whole or not at all. So every part
+that is there after a crash is right, and the same command goes on with what is missing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...recommender.run_directory import Side, TrainedRun, fingerprint
-from .blocks import BLOCK_ROWS, Settings, finish, plan_blocks, take_up
+from ...recommender.run_directory import RunDirectory, Side
+from .blocks import BLOCK_ROWS, EmbedJobSettings, finish, plan_blocks, take_up
 from .engines import Job, run_here, run_on_ray
 from .places import find_sources, locate, without_secrets
 from .vectors import Embedder, id_batches, write_vectors
@@ -55,8 +55,8 @@ def embed_files(
     target = locate(out)
     if target.path != base.path:  # vectors written below the directory of the ids are not ids
         sources = {name: sources[name] for name in sources if not (base / name).path.startswith(f"{target.path}/")}
-    settings = Settings(
-        model=fingerprint(Path(run)),
+    settings = EmbedJobSettings(
+        model=RunDirectory(run).fingerprint(),
         ids=without_secrets(ids) if "://" in ids else os.path.abspath(ids),
         side=side,
         column=column,
@@ -86,6 +86,6 @@ def embed_file(run: str | os.PathLike[str], ids: str, out: str, *, side: Side, c
         shown, target = without_secrets(ids), without_secrets(out)
         raise ValueError(f"{shown} are {len(sources)} files, and {target} is one; give a directory as --out")
     (name,) = sources
-    embed = Embedder(TrainedRun(run), side)
+    embed = Embedder(RunDirectory(run).read(), side)
     batches = id_batches(base / name, column, kind=embed.kind)
     return Embedded(write_vectors(embed, batches, locate(out), source=name), 0)

@@ -1,6 +1,7 @@
-"""The Ray engine: the same worker for every block, on all machines of a cluster.
+"""The engines that embed the blocks of a job: on this machine, or with Ray on all machines of a cluster.
 
-One job: which model embeds which ids into which directory. Every engine calls the same worker."""
+Both call the same worker for every block.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...recommender.run_directory import Side, TrainedRun
+from ...recommender.run_directory import RunDirectory, Side
 from .blocks import Block
 from .places import Place
 from .vectors import Embedder, id_batches, write_vectors
 
-_RUN_FILES = ("config.json", "model.safetensors", "items.parquet", "users.parquet")
-_FEWEST_CPUS = 2  # with one, Ray Data waits for ever for a second
+_FEWEST_CPUS = 2  # with one CPU, Ray Data waits for ever for a second one
 
 
 def run_on_ray(job: Job, blocks: Sequence[Block], *, address: str | None = None) -> Iterator[int]:
-    """Yields the vectors of each block as it is done, in any order; what is wrong with one is said at the end.
+    """Yields how many vectors each block has as it is done, in any order; errors of blocks are raised at the end.
 
     The cluster is at `address` or $RAY_ADDRESS; without either, one is started on this machine for as long as this
     takes. The run directory travels to the workers; ids and output must be in places that all of them reach.
@@ -37,7 +37,7 @@ def run_on_ray(job: Job, blocks: Sequence[Block], *, address: str | None = None)
 
     worker: Any = _RayWorker  # Ray makes an actor of a class; its types only know functions
     with connected(ray, address):
-        files = {name: (job.run / name).read_bytes() for name in _RUN_FILES if (job.run / name).exists()}
+        files = {path.name: path.read_bytes() for path in RunDirectory(job.run).travelling()}
         done = ray.data.from_items([asdict(block) for block in blocks], override_num_blocks=len(blocks)).map(
             worker,
             fn_constructor_args=(job, ray.put(files)),
@@ -55,7 +55,7 @@ def run_on_ray(job: Job, blocks: Sequence[Block], *, address: str | None = None)
 
 
 class _RayWorker:
-    """A `BlockWorker` on another machine. What is wrong with a block comes back as a sentence, not as a stack."""
+    """A `BlockWorker` on another machine. An error comes back as a sentence, without Ray's own stack around it."""
 
     def __init__(self, job: Job, files: Any) -> None:
         import ray
@@ -74,11 +74,11 @@ class _RayWorker:
 
 @contextmanager
 def connected(ray: Any, address: str | None) -> Iterator[None]:
-    """Ray, as it is, or at an address, or started here; left as it was found."""
+    """Connect to Ray at an address, or start it here, unless it runs already; afterwards end what was begun."""
     if ray.is_initialized():
         yield
         return
-    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells of every plan and of every setting
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it logs every plan and every setting
     ray.data.DataContext.get_current().enable_progress_bars = False
     settings: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
     if address or os.environ.get("RAY_ADDRESS"):
@@ -111,7 +111,7 @@ class BlockWorker:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._embed = Embedder(TrainedRun(job.run), job.side)
+        self._embed = Embedder(RunDirectory(job.run).read(), job.side)
 
     def __call__(self, block: Block) -> int:
         """Write the part of a block; returns how many vectors it has."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-# Parameters of pyarrow's URIs that tell nothing but which service is meant.
+# Parameters of pyarrow's URIs that say which service is meant, and are no secrets.
 _HARMLESS = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
 
 
@@ -44,8 +44,8 @@ class Place:
     def written_whole(self) -> Iterator[Any]:
         """A stream to write to; the file appears at the end, or not at all.
 
-        Until then it has a name that no other process will choose: where a lost worker writes on while its successor
-        does the same work, both write the same file, one after the other.
+        Until then it has a name that no other process chooses. Ray may start a second worker for a block while the
+        first, which it has lost, still writes: both finish, and the second file replaces an equal one.
         """
         part = f"{self.path}.{uuid.uuid4().hex[:12]}.part"
         self.filesystem.create_dir(os.path.dirname(self.path), recursive=True)
@@ -54,14 +54,14 @@ class Place:
                 yield stream
             self.filesystem.move(part, self.path)
         except BaseException:
-            with suppress(OSError):  # it may never have come to be; the error that led here says more
+            with suppress(OSError):  # the file may not exist; the error that led here says more
                 self.filesystem.delete_file(part)
             raise
 
 
 @dataclass(frozen=True)
 class Source:
-    """What tells a file from what it was before."""
+    """Size and time of a file, by which a change is noticed."""
 
     size: int
     modified: int | None

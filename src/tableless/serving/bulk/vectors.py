@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...recommender.run_directory import Side, TrainedRun
+from ...embedding.ids import to_ids
+from ...recommender.run_directory import Side, StoredRun
 from ..fast_embedding import FastEmbedding
 from .places import Place
 
@@ -23,11 +24,11 @@ _AHEAD = 2  # batches that wait between one step and the next
 class Embedder:
     """Raw ids of one side of a run → a table of `id` and `vector`."""
 
-    def __init__(self, run: TrainedRun, side: Side) -> None:
-        self._run = run
+    def __init__(self, run: StoredRun, side: Side) -> None:
         self._side: Side = side
         self.kind: str = run.config["kinds"][side]
-        self._embedding = FastEmbedding(run.model.users if side == "user" else run.model.items)
+        self._rows_by_id = run.rows_by_id(side)
+        self._embedding = FastEmbedding(run.scheme(side))
 
     def __call__(self, raw: pa.Array) -> pa.Table:
         """[n] -> n rows. Where the run's data has strings, integers are taken for ids, as its own lists have them."""
@@ -35,7 +36,9 @@ class Embedder:
 
         if self.kind == "integer" and not pa.types.is_integer(raw.type):
             raise ValueError(f"{self._side} ids are integers in this run's data, and these are of type {raw.type}")
-        flat = pa.array(self._embedding(self._run.inputs(self._side, raw)).reshape(-1).numpy())
+        ids = to_ids(raw)
+        inputs = ids if self._rows_by_id is None else self._rows_by_id(ids)
+        flat = pa.array(self._embedding(inputs).reshape(-1).numpy())
         vectors = pa.FixedSizeListArray.from_arrays(flat, self._embedding.embedding_dim)
         return pa.table({"id": raw, "vector": vectors})
 
@@ -48,7 +51,7 @@ def write_vectors(embed: Embedder, batches: Iterable[pa.Array], target: Place, *
     first = next(tables, None)
     if first is None:
         raise ValueError(f"{source} holds no ids")
-    # Of the vectors neither dictionaries nor least and greatest values are of any use, and both cost time.
+    # Dictionaries, and the least and greatest value, are of no use for vectors, and both cost time.
     with (
         target.written_whole() as stream,
         pq.ParquetWriter(stream, first.schema, use_dictionary=["id"], write_statistics=["id"]) as writer,

@@ -17,8 +17,8 @@ from ...embedding.scheme import Precision
 from ...files.scheme_directory import read_json
 from ...files.whole import write_text
 from ...recommender.models import Recommender
-from ...recommender.run_directory import Side, TrainedRun, fingerprint, load_run
-from .formats import CHECKED, SUFFIXES, Agreement, Format, compare, ids_to_check, open_file, write_file
+from ...recommender.run_directory import RunDirectory, Side
+from .formats import CHECKED, SUFFIXES, Agreement, Format, ids_to_check, measure_agreement, open_file, write_file
 from .graphs import Exportable, exportables, is_int8, round_linear_layers
 
 _ROUNDING_SAMPLE = 16_384  # ids: enough for each of many experts to see its share
@@ -99,11 +99,14 @@ def export(
         if value not in choices:
             raise ValueError(f"{name} is {value!r}; it must be {' or '.join(choices)}")
     folder = Path(out)
-    model, config = load_run(run)
-    nothing_yet = ExportReport(folder, format, precision, fingerprint(Path(run)), [])
+    stored = RunDirectory(run)
+    model, config = stored.read_model()
+    nothing_yet = ExportReport(folder, format, precision, stored.fingerprint(), [])
     _refuse_another_export(nothing_yet)
-    by_row = model.needs_item_ids and not model.items.open_vocabulary
-    parts = exportables(model, to_ids(TrainedRun(run).listed("item")["id"]) if by_row else None)
+    rows, item_ids = model.items.num_known_ids, None
+    if model.needs_item_ids and rows is not None:
+        item_ids = to_ids(stored.read_list("item")["id"].head(rows))
+    parts = exportables(model, item_ids)
     if precision == "int8":
         _round(parts[-1].module, model)
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +114,7 @@ def export(
     try:
         files = [_write_checked(part, paths[part.name], format, model, config["kinds"]) for part in parts]
         if not (folder / "export.json").exists():
-            _describe(nothing_yet)  # from here on this directory is for no other model, however this ends
+            _describe(nothing_yet)  # from here on, exports of another model to this directory are refused
         for path in paths.values():
             os.replace(path, path.with_suffix(""))
     finally:
@@ -132,7 +135,7 @@ def _write_checked(
     """Write a module to a file that is not yet under its own name, and refuse it if it disagrees."""
     write_file(part.module, path, format, inputs=tuple(part.inputs), output=part.output)
     ids, name = _ids(model), path.with_suffix("").name
-    agreement = compare(open_file(path, format), part.original, *(ids[side] for side in part.inputs.values()))
+    agreement = measure_agreement(open_file(path, format), part.original, *(ids[side] for side in part.inputs.values()))
     precision: Precision = "int8" if is_int8(part.module) else "fp32"
     agreement.require(precision, name)
     rows = {"user": model.users.num_known_ids, "item": model.items.num_known_ids}
@@ -155,7 +158,7 @@ def _round(recommender: nn.Module, model: Recommender) -> None:
 
 
 def _ids(model: Recommender, *, count: int = CHECKED, seed: int = 0) -> dict[Side, Tensor]:
-    """Ids of users and of items, which make pairs; turned round, so that extremes do not only meet extremes."""
+    """Ids of users and of items, which make pairs; items in reverse, so that extreme ids also meet ordinary ones."""
     users = ids_to_check(model.users, count=count, seed=seed)
     return {"user": users, "item": ids_to_check(model.items, count=count, seed=seed + 1).flip(0)}
 

@@ -1,6 +1,6 @@
-"""The two formats of an exported module: how a file is written, and how it is run without the library.
-
-Does an exported file compute what the model computes?"""
+"""The two formats of an exported module: how a file is written, how it is run without the library, and how far what it
+computes is from what the model computes.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Agreement:
             )
 
 
-def compare(exported: Callable[..., Tensor], original: Callable[..., Tensor], *inputs: Tensor) -> Agreement:
+def measure_agreement(exported: Callable[..., Tensor], original: Callable[..., Tensor], *inputs: Tensor) -> Agreement:
     """Run both on inputs [n]: the file in three batches, one of them a single id, the original in one."""
     sizes = [1, 7, len(inputs[0]) - 8]
     batches = zip(*(torch.split(own, sizes) for own in inputs), strict=True)

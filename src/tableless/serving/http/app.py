@@ -9,24 +9,25 @@ from typing import Any
 
 import torch
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 
 from ... import __version__
 from ..model import TrainedModel
+from ..settings import ServerSettings
+from .current_model import CurrentModel
 from .limits import OPEN_TO_ALL, Limits
-from .messages import add_error_answers, problems
-from .metrics import Measured, Metrics
+from .metrics import Metrics
 from .page import page_routes
-from .routes import answer_routes, embed_route, operation_routes
-from .served_model import CurrentModel
-from .server import Settings
+from .refusals import explain, problems
+from .routes import MODEL_ROUTES, answer_routes, embed_route, operation_routes
 
-_MODEL_ROUTES = frozenset({"/embed", "/score", "/recommend", "/neighbors"})
 _DESCRIPTION = "Vectors, scores, recommendations and neighbours for ids, known or new."
 
 
-def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: Settings) -> FastAPI:
+def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: ServerSettings) -> FastAPI:
     """An application that serves the run in a directory; `load` turns a directory into a model, now and at reloads."""
-    metrics = Metrics()
+    metrics = Metrics(model_routes=MODEL_ROUTES)
     threads = ThreadPoolExecutor(max(2, torch.get_num_threads()), thread_name_prefix="answers")
     current = CurrentModel(directory, load, metrics=metrics, threads=threads)
 
@@ -38,7 +39,8 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
         redoc_url=None,
         responses=problems(401, 403, 408, 413, 500, 503, 504),
     )
-    add_error_answers(app)
+    app.add_exception_handler(RequestValidationError, explain)
+    app.add_exception_handler(ValidationError, explain)
     app.include_router(embed_route(current, settings))
     app.include_router(answer_routes(current, settings))
     app.include_router(operation_routes(current, settings, metrics))
@@ -46,8 +48,7 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     routes = frozenset({"/", "/docs", *app.openapi()["paths"]})
     if settings.token:
         _declare_token(app.openapi())
-    app.add_middleware(Limits, settings=settings, metrics=metrics)
-    app.add_middleware(Measured, metrics=metrics, routes=routes, model_routes=_MODEL_ROUTES)
+    app.add_middleware(Limits, settings=settings, metrics=metrics, routes=routes)
     return app
 
 

@@ -1,102 +1,99 @@
-"""What is refused before any work is done for it: strangers, bodies too large or too slow, more than can be borne.
+"""Where every connection and request enters: what is refused before any work is done for it, and what is counted.
 
-Which names the server answers under: pages of other sites must not reach it through a visitor's browser.
-
-A page can give its own name the address 127.0.0.1 (DNS rebinding) and then read what a server answers there. The
-`Host` header gives it away: it still has the page's name. A page that asks across sites shows its own in `Origin`.
+Refused are connections that are held open for nothing, callers without the token, pages of other sites, bodies that are
+too large or too slow, and more requests than can be answered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-import ipaddress
-import json
 import logging
+import time
 import traceback
-from collections.abc import Iterable, Sequence
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ..settings import ServerSettings
+from .hosts import why_foreign
 from .metrics import Metrics
-from .server import Settings
+from .refusals import Refusal
 
 OPEN_TO_ALL = frozenset({"/", "/healthz", "/docs", "/openapi.json"})
 """Paths that need no token, beside those under /page/: a browser can't send one before it has the page."""
 ALWAYS_ANSWERED = frozenset({"/healthz", "/metrics"})
-"""Paths that are answered under any load: whoever watches the server must not take it for dead."""
+"""Paths that are answered under any load: a program that watches the server must not take it for dead."""
+MAX_HEAD_BYTES = 64 * 1024
+_LEAST_PROGRESS = 64 * 1024  # bytes of a long answer that a slow reader must have taken when time is up, to get more
+_CLOSE = (b"connection", b"close")  # nobody is going to read the rest of the body
 
 _log = logging.getLogger("tableless.serving")
 
 
-class Refusal(Exception):
-    """An answer other than the one asked for."""
-
-    def __init__(self, status: int, sentence: str, *headers: tuple[bytes, bytes]) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.body = json.dumps({"detail": sentence}).encode()
-        self.headers = headers
-
-
 class Limits:
-    """ASGI middleware. It reads the body itself, so that nothing beyond it has to mind slow or endless ones.
+    """ASGI middleware. It reads the body itself, so that the application never waits for slow or endless ones.
 
     A request that is still sending its body holds no place among those being answered: slow clients can't keep the
-    others out.
+    others out. Every answer is counted, refusals too, under its route and never under its raw path.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]) -> None:
         self.app = app
         self._settings = settings
         self._metrics = metrics
+        self._routes = routes
         self._token = settings.token.encode() if settings.token else None
         self._in_flight = 0
         self._buffered = 0  # bytes of bodies that are not complete yet
         self._max_buffered = settings.max_body_bytes * settings.max_in_flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse with one sentence."""
+        """Answer, or refuse with one sentence; then count it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        has_started = False
+        start, status = time.perf_counter(), 0
 
-        async def note_start(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
             await send(message)
 
         try:
-            await self._answer_in_time(scope, receive, note_start)
+            await self._answer_in_time(scope, receive, note_status)
         except Refusal as refusal:
-            if not has_started:
-                await _send_refusal(send, refusal)
-        except Exception as error:  # its message may hold what the caller sent: neither told nor logged
+            if not status:
+                await refusal.send(note_status)
+        except Exception as error:  # its message may hold what the caller sent: it is neither told nor logged
             place = traceback.extract_tb(error.__traceback__)[-1]
             _log.error("%s in %s, %s line %d", type(error).__name__, place.name, place.filename, place.lineno or 0)
-            if not has_started:  # else uvicorn closes the connection: the caller sees that something is missing
-                await _send_refusal(send, Refusal(500, "The server failed to answer; its log says where."))
+            if not status:  # else uvicorn closes the connection: the caller sees that something is missing
+                await Refusal(500, "The server failed to answer; its log says where.").send(note_status)
+        finally:
+            if status:  # else the caller went away
+                route = scope["path"] if scope["path"] in self._routes else "other"
+                seconds = time.perf_counter() - start
+                self._metrics.count_request(route, status, seconds)
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._refuse_foreign_pages(scope)
+        foreign = why_foreign(scope["headers"], self._settings.allowed_hosts)
+        if foreign is not None:
+            raise Refusal(403, foreign)
         self._refuse_strangers(scope)
         limit = self._settings.reload_time_limit if scope["path"] == "/reload" else self._settings.time_limit
         is_read = False
-        with anyio.move_on_after(limit) as time:
+        with anyio.move_on_after(limit) as clock:
             body = await self._read_body(scope, receive)
             is_read = True
             if body is not None:
                 await self._answer(scope, _replay(body, receive), send)
-        if time.cancelled_caught and is_read:
+        if clock.cancelled_caught and is_read:
             raise Refusal(504, f"There was no answer within {limit:g} seconds; ask for less, or later.", _CLOSE)
-        if time.cancelled_caught:
+        if clock.cancelled_caught:
             raise Refusal(408, f"The body did not arrive within {limit:g} seconds.", _CLOSE)
-
-    def _refuse_foreign_pages(self, scope: Scope) -> None:
-        sentence = why_foreign(scope["headers"], self._settings.allowed_hosts)
-        if sentence is not None:
-            raise Refusal(403, sentence)
 
     def _refuse_strangers(self, scope: Scope) -> None:
         path = scope["path"]
@@ -151,15 +148,12 @@ class Limits:
             self._metrics.in_flight.set(self._in_flight)
 
 
-_CLOSE = (b"connection", b"close")  # nobody is going to read the rest of the body
-
-
 def _overloaded() -> Refusal:
     return Refusal(503, "More is being asked than can be answered; try again in a second.", (b"retry-after", b"1"))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body as one message, and then whatever follows."""
+    """A `receive` that gives the body as one message, and then the messages that follow."""
     is_given = False
 
     async def replayed() -> Message:
@@ -172,54 +166,81 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-async def _send_refusal(send: Send, refusal: Refusal) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(refusal.body)).encode())]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": [*headers, *refusal.headers]})
-    await send({"type": "http.response.body", "body": refusal.body})
+class GuardedConnection(HttpToolsProtocol):
+    """uvicorn's protocol. It closes a connection that sends a request's head too slowly, or too large a one.
 
-
-Headers = Sequence[tuple[bytes, bytes]]
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def is_loopback(host: str) -> bool:
-    """Is an address to listen on reached from this machine alone?"""
-    try:
-        return ipaddress.ip_address(host_name(host)).is_loopback
-    except ValueError:
-        return host_name(host) == "localhost"
-
-
-def allowed_names(host: str, allowed: Iterable[str] = ()) -> frozenset[str] | None:
-    """The names to answer under when listening on `host`; None: any.
-
-    On loopback these are its own names; elsewhere nobody knows them, so any will do until some are given (`allowed`).
+    uvicorn alone waits for the head of a request for ever, keeps headers of any size, and lets an answer that nobody
+    reads lie in memory.
     """
-    given = frozenset(map(_require_name, allowed))
-    return _LOOPBACK | {host_name(host)} | given if given or is_loopback(host) else None
+
+    settings = ServerSettings()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close the connection at once if there are too many."""
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._is_reading_head = True
+        self._unread = 0
+        self._end: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.settings.max_connections:
+            transport.abort()
+        else:
+            self._start_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock, whatever the reason."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A head may come in pieces; all of them count."""
+        was_reading_head = self._is_reading_head
+        super().data_received(data)
+        if was_reading_head and self._is_reading_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        """The first bytes of a request."""
+        super().on_message_begin()
+        self._is_reading_head, self._head_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Trailers, which come after the body, are not taken for headers."""
+        if self._is_reading_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """From here on `Limits` watches the time."""
+        self._is_reading_head = False
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for another request, unless it is here already."""
+        is_next_here = bool(self.pipeline)
+        super().on_response_complete()
+        if not is_next_here:
+            self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        self._stop_waiting()
+        self._unread = self.transport.get_write_buffer_size()
+        self._end = self.loop.call_later(self.settings.head_time_limit, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+
+    def _give_up(self) -> None:
+        if self._unread and self.transport.get_write_buffer_size() <= self._unread - _LEAST_PROGRESS:
+            self._start_waiting()
+        else:
+            self.transport.abort()
 
 
-def why_foreign(headers: Headers, names: frozenset[str] | None) -> str | None:
-    """A sentence for a request that comes by a foreign name or from a foreign page; None: all is well."""
-    hosts = {host_name(value.decode("latin-1")) for name, value in headers if name == b"host"}
-    origins = {host_name(value.decode("latin-1").rpartition("://")[2]) for name, value in headers if name == b"origin"}
-    if names is not None and not hosts <= names:
-        return "The server does not answer under the name in `Host`; start it with `--allowed-host NAME` if it should."
-    if not origins <= hosts | (names or frozenset()):
-        return "Pages of other sites may not ask; start the server with `--allowed-host NAME`, their host, if they may."
-    return None
-
-
-def host_name(text: str) -> str:
-    """`Localhost:8000` -> localhost, `[::1]:80` -> ::1."""
-    text = text.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text if text.count(":") > 1 else text.partition(":")[0].rstrip(".")
-
-
-def _require_name(text: str) -> str:
-    if not host_name(text) or "/" in text or "*" in text:
-        raise ValueError(f"--allowed-host is {text!r}; it must be a host's name or address, such as api.example.org")
-    return host_name(text)
+def guarded(settings: ServerSettings) -> type[GuardedConnection]:
+    """The class whose objects are uvicorn's connections, with the limits of these settings."""
+    return type("GuardedConnection", (GuardedConnection,), {"settings": settings})

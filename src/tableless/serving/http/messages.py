@@ -1,28 +1,66 @@
-"""What is sent and answered, as OpenAPI and pydantic see it.
+"""What is sent and answered, as OpenAPI and pydantic see it: ids, bodies and answers.
 
-Answers as bytes: JSON without NaN, errors as one sentence that repeats nothing of the request."""
+Ids are checked here: integers of 64 bits, or strings. An error names the kind and the position of an id, not its value.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import to_json
 
 from ...recommender.run_directory import Side
-from .batching import Vectors
-from .limits import Refusal
-from .raw_ids import RawId, RawIds
+from ..items import ListedItem, MapPoint, Neighbor, Recommendation
+from .refusals import Refusal
+from .served_model import Ids, Vectors
 
 MAX_COUNT = 1000
 MAX_POINTS = 10_000
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+MAX_ID_LENGTH = 512
+"""Characters of an id that is a string."""
+
+_INTEGER = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+_STRING = {"type": "string", "maxLength": MAX_ID_LENGTH}
+
+
+def _one_id(value: Any) -> int | str:
+    problem = _problem(value)
+    if problem:
+        raise ValueError(problem)
+    return value
+
+
+def _id_list(values: Any) -> list[int] | list[str]:
+    if not isinstance(values, list):
+        raise ValueError(f"a list of ids is needed, not {_kind(values)}")
+    kinds = set(map(type, values))
+    if len(kinds) > 1 and kinds <= {int, str}:
+        raise ValueError("ids are all integers or all strings; this list has both")
+    if kinds == {int}:  # the whole list at once, since it is nearly always right
+        smallest, largest = min(values), max(values)
+        if smallest >= -(2**63) and largest < 2**63:
+            return values
+    for position, value in enumerate(values):
+        problem = _problem(value)
+        if problem:
+            raise ValueError(f"id number {position + 1}: {problem}")
+    return values
+
+
+RawId: TypeAlias = Annotated[
+    int | str, PlainValidator(_one_id), WithJsonSchema({"anyOf": [_INTEGER, _STRING], "title": "An id"})
+]
+RawIds: TypeAlias = Annotated[
+    list[int] | list[str],
+    PlainValidator(_id_list),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": _INTEGER}, {"type": "array", "items": _STRING}]}),
+]
 
 
 class _Body(BaseModel):
@@ -71,63 +109,30 @@ class ScoresAnswer(BaseModel):
     scores: list[float]
 
 
-class RecommendedItem(BaseModel):
-    """An item and its logit."""
-
-    item: int | str
-    score: float
-    title: str | None
-
-
 class RecommendAnswer(BaseModel):
     """The best first."""
 
     user: int | str
-    items: list[RecommendedItem]
-
-
-class NeighborItem(BaseModel):
-    """An id and its cosine."""
-
-    id: int | str
-    similarity: float
-    title: str | None
+    items: list[Recommendation]
 
 
 class NeighborsAnswer(BaseModel):
     """The nearest first."""
 
     id: int | str
-    neighbors: list[NeighborItem]
-
-
-class FoundItem(BaseModel):
-    """An item, and how often it was chosen in training."""
-
-    item: int | str
-    title: str | None
-    actions: int | None
+    neighbors: list[Neighbor]
 
 
 class ItemsAnswer(BaseModel):
     """Items whose title or id matches."""
 
-    items: list[FoundItem]
-
-
-class Point(BaseModel):
-    """An item's place on the map."""
-
-    item: int | str
-    x: float
-    y: float
-    title: str | None
+    items: list[ListedItem]
 
 
 class MapAnswer(BaseModel):
     """The most popular items."""
 
-    points: list[Point]
+    points: list[MapPoint]
 
 
 class HealthAnswer(BaseModel):
@@ -155,32 +160,6 @@ class FactsAnswer(BaseModel):
     hot_hit_rate: float | None
 
 
-class Problem(BaseModel):
-    """Every refusal looks like this."""
-
-    detail: str
-
-
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals of a route, for its OpenAPI entry."""
-    return {status: {"model": Problem, "description": _MEANING[status]} for status in statuses}
-
-
-_MEANING = {
-    400: "The body can't be read.",
-    401: "The token is missing or wrong.",
-    403: "Not allowed here.",
-    404: "There is no such thing, or this model can't know it.",
-    408: "The body took too long to arrive.",
-    409: "Another reload is under way.",
-    413: "Too many ids, or too large a body.",
-    415: "The body's Content-Type is neither JSON nor octet-stream.",
-    422: "The request says something that is not allowed.",
-    500: "The server is at fault.",
-    503: "More is being asked than can be answered; try again after the seconds in Retry-After.",
-    504: "The time limit passed.",
-}
-
 _NOT_A_NUMBER = "The model's answer is not a number: the weights of the run that is served are broken."
 
 
@@ -199,22 +178,25 @@ def vectors_as_json(vectors: Vectors) -> bytes:
     return to_json({"vectors": vectors.tolist(), "dim": vectors.shape[1]})
 
 
-def add_error_answers(app: FastAPI) -> None:
-    """Say what is wrong with a request in one sentence."""
-    app.add_exception_handler(RequestValidationError, _explain)
-    app.add_exception_handler(ValidationError, _explain)
+def from_bytes(body: bytes) -> Ids:
+    """Little-endian int64, one after the other; the array is a view of the bytes."""
+    if len(body) % 8:
+        raise Refusal(422, f"The body has {len(body)} bytes; ids are little-endian int64, 8 bytes each.")
+    return np.frombuffer(body, "<i8")
 
 
-async def _explain(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError | ValidationError)
-    return JSONResponse({"detail": _sentence(error.errors()[0])}, status_code=422)
+def _problem(value: Any) -> str | None:
+    if type(value) is int:
+        return None if -(2**63) <= value < 2**63 else "integers must lie in [-2^63, 2^63)"
+    if type(value) is not str:
+        return f"ids are integers or strings, and this is {_kind(value)}"
+    if len(value) > MAX_ID_LENGTH:
+        return f"strings may have {MAX_ID_LENGTH} characters, and this one has {len(value)}"
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        return "this string is not valid Unicode (half of a surrogate pair)"
+    return None
 
 
-def _sentence(error: Any) -> str:
-    if error["type"] == "json_invalid":
-        return "The body is not valid JSON."
-    if error["type"] == "extra_forbidden":  # its place is a name that the caller made up
-        return "The body has a field that is not known here."
-    place = " ".join(str(part) for part in error["loc"] if part not in ("body", "query"))
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}." if place else f"The body: {message}."
+def _kind(value: Any) -> str:
+    names = {float: "a number with a fraction", bool: "true or false", type(None): "null", list: "a list"}
+    return names.get(type(value), "an object" if isinstance(value, dict) else f"of type {type(value).__name__}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -10,7 +9,6 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _BATCH_SIZES = (1, 10, 100, 300, 1000, 3000, 10_000)
@@ -18,9 +16,10 @@ _REMEMBERED = 2000  # latencies that the page's percentiles are taken from
 
 
 class Metrics:
-    """Counters of one server, in a registry of their own."""
+    """Counters of one server, in a registry of their own. The page shows the latency of `model_routes` alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, model_routes: frozenset[str]) -> None:
+        self._model_routes = model_routes
         self.registry = CollectorRegistry()
         labels = ("route", "status")
         self._requests = Counter("tableless_requests", "Requests answered.", labels, registry=self.registry)
@@ -40,12 +39,12 @@ class Metrics:
         self.num_requests = 0
         self._latencies: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def count_request(self, route: str, status: int, seconds: float, *, is_of_model: bool) -> None:
-        """After an answer. The page shows the latency of good answers by the model."""
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer."""
         self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)
         self.num_requests += 1
-        if is_of_model and status == 200:
+        if route in self._model_routes and status == 200:
             self._latencies.append(seconds)
 
     def count_batch(self, side: str, num_ids: int) -> None:
@@ -74,7 +73,7 @@ class _HotIds(Collector):
         self._count = count
 
     def collect(self) -> Iterator[Metric]:
-        """They start from 0 again with a new run, which Prometheus expects of counters."""
+        """After a reload they start from 0 again, which Prometheus allows for counters."""
         hits, asked = self._count()
         yield CounterMetricFamily("tableless_hot_ids_hits", "Ids whose vectors were kept ready.", value=hits)
         yield CounterMetricFamily("tableless_hot_ids_asked", "Ids looked for among the hot ones.", value=asked)
@@ -82,34 +81,3 @@ class _HotIds(Collector):
     def describe(self) -> Iterable[Metric]:
         """Nothing is asked of the model at registration."""
         return []
-
-
-class Measured:
-    """ASGI middleware, the outermost: every answer is counted, refusals too, under its route and never its raw path."""
-
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, routes: frozenset[str], model_routes: frozenset[str]) -> None:
-        self.app = app
-        self._metrics = metrics
-        self._routes = routes
-        self._model_routes = model_routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and count it."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        start, status = time.perf_counter(), 0
-
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self.app(scope, receive, note_status)
-        finally:
-            route = scope["path"] if scope["path"] in self._routes else "other"
-            if status:  # else the caller went away
-                seconds = time.perf_counter() - start
-                self._metrics.count_request(route, status, seconds, is_of_model=route in self._model_routes)

@@ -1,6 +1,7 @@
-"""OpenAPI as one plain page: FastAPI's own loads its scripts from the internet.
+"""The page at /, its files, and the documentation at /docs, made from the OpenAPI schema.
 
-The page at /, its files, and the documentation at /docs: nothing of it comes from elsewhere."""
+All of it comes from this server. FastAPI's own documentation page loads its scripts from the internet.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse, Response
 
-from .limits import Refusal
+from .refusals import Refusal
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"

@@ -1,8 +1,4 @@
-"""Scores, recommendations and neighbours, and what the page asks for: items by name, and the map.
-
-For those who run the server: is it well, what does it do, take another run.
-
-POST /embed: the busiest route, and so the shortest way from bytes to bytes."""
+"""The routes: vectors; scores, recommendations and the like; and what those who run the server ask for."""
 
 from __future__ import annotations
 
@@ -17,10 +13,11 @@ from pydantic_core import to_json
 
 from ...recommender.run_directory import Side
 from ..model import TrainedModel
-from .batching import Ids
-from .limits import Refusal
+from ..settings import ServerSettings
+from .current_model import CurrentModel
 from .messages import (
     MAX_COUNT,
+    MAX_ID_LENGTH,
     MAX_POINTS,
     EmbedBody,
     FactsAnswer,
@@ -35,21 +32,23 @@ from .messages import (
     ScoreBody,
     ScoresAnswer,
     VectorsAnswer,
+    from_bytes,
     json_answer,
-    problems,
     vectors_as_json,
 )
 from .metrics import Metrics
-from .raw_ids import MAX_ID_LENGTH, from_bytes, from_text
-from .served_model import CurrentModel
-from .server import Settings
+from .refusals import Refusal, problems
+from .served_model import Ids
+
+MODEL_ROUTES = frozenset({"/embed", "/score", "/recommend", "/neighbors"})
+"""Routes whose latency the page shows: the model computes something for each of their answers."""
 
 TextId = Annotated[str, Query(min_length=1, max_length=MAX_ID_LENGTH)]
 CountQuery = Annotated[int, Query(ge=1, le=MAX_COUNT)]
 PointsQuery = Annotated[int, Query(ge=1, le=MAX_POINTS)]
 
 
-def answer_routes(current: CurrentModel, settings: Settings) -> APIRouter:
+def answer_routes(current: CurrentModel, settings: ServerSettings) -> APIRouter:
     """Everything but vectors."""
     router = APIRouter(responses=problems(404, 422))
 
@@ -64,12 +63,14 @@ def answer_routes(current: CurrentModel, settings: Settings) -> APIRouter:
                 422, f"{len(body.users)} users and {len(body.items)} items make no pairs; give as many, or one user."
             )
         served = current.served
-        users, items = served.ids("user", body.users), served.ids("item", body.items)
-        return json_answer({"scores": await served.ask(lambda model: model.score(users, items).tolist())})
+        served.refuse_other_kind("user", body.users)
+        served.refuse_other_kind("item", body.items)
+        scores = await served.ask(lambda model: model.score(body.users, body.items).tolist())
+        return json_answer({"scores": scores})
 
     async def recommended(user: int | str, count: int, exclude_seen: bool, exact: bool | None) -> Response:
         served = current.served
-        served.refuse_other_kind("user", user)
+        served.refuse_other_kind("user", [user])
         best = await served.ask(
             lambda model: model.recommend(user, count=count, exclude_seen=exclude_seen, exact=exact)
         )
@@ -80,7 +81,7 @@ def answer_routes(current: CurrentModel, settings: Settings) -> APIRouter:
         user: TextId, count: CountQuery = 10, exclude_seen: bool = True, exact: bool | None = None
     ) -> Response:
         """The best items for a user, known or new. `exact` scores every item though there is an index."""
-        return await recommended(from_text(current.served.model, "user", user), count, exclude_seen, exact)
+        return await recommended(current.served.parse("user", user), count, exclude_seen, exact)
 
     @router.post("/recommend", response_model=RecommendAnswer, responses=problems(400))
     async def recommend(body: RecommendBody) -> Response:
@@ -91,7 +92,7 @@ def answer_routes(current: CurrentModel, settings: Settings) -> APIRouter:
     async def neighbors(id: TextId, side: Side = "item", count: CountQuery = 10) -> Response:
         """The known items (or users) nearest to one that is known or new, by the angle between their vectors."""
         served = current.served
-        raw = from_text(served.model, side, id)
+        raw = served.parse(side, id)
         found = await served.ask(lambda model: model.neighbors(raw, side=side, count=count))
         return json_answer({"id": raw, "neighbors": [asdict(neighbor) for neighbor in found]})
 
@@ -113,7 +114,7 @@ def answer_routes(current: CurrentModel, settings: Settings) -> APIRouter:
     return router
 
 
-def operation_routes(current: CurrentModel, settings: Settings, metrics: Metrics) -> APIRouter:
+def operation_routes(current: CurrentModel, settings: ServerSettings, metrics: Metrics) -> APIRouter:
     """Health, metrics, facts and reload."""
     router = APIRouter()
 
@@ -170,7 +171,7 @@ _OK: dict[int | str, dict[str, Any]] = {
 }
 
 
-def embed_route(current: CurrentModel, settings: Settings) -> APIRouter:
+def embed_route(current: CurrentModel, settings: ServerSettings) -> APIRouter:
     """Ids in, vectors out."""
     router = APIRouter()
 

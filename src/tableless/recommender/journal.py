@@ -1,0 +1,118 @@
+"""The journal of a training run: what must survive a stop, so that `--resume` ends where an undisturbed run would."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from torch import Tensor, tensor
+
+from ..data.interactions import Interactions
+from ..files.scheme_directory import read_json
+from ..files.tensors import load_tensors, save_tensors
+from ..files.whole import write_text
+from .models import Recommender
+from .run_directory import RunDirectory, item_list
+from .training import EpochReport
+
+
+class TrainingJournal:
+    """Writes a run directory epoch by epoch, and reads what an earlier attempt left in it.
+
+    Of several processes the first writes; all of them read, since all must go on from the same place.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], config: Mapping[str, Any], *, resume: bool, writes: bool = True
+    ) -> None:
+        self.files = RunDirectory(directory)
+        self.config = dict(config)
+        self._resume = resume
+        self._writes = writes
+        if not writes:
+            return
+        if resume and self.files.config.exists():
+            self._refuse_another_run()
+        else:
+            self.files.require_free()
+
+    def resume(self) -> tuple[list[EpochReport], dict[str, Tensor]]:
+        """The epochs that were finished and the state after them."""
+        state, metrics = self.files.resume_state, self.files.metrics
+        if not self._resume or not state.exists():
+            return [], {}
+        tensors = load_tensors(state)
+        done = int(tensors.pop("epochs").item())
+        lines = metrics.read_text(encoding="utf-8").splitlines()
+        try:
+            return [EpochReport(**json.loads(line)) for line in lines[:done]], tensors
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"{metrics} is damaged, and {state.name} cannot be resumed without it; give another --out"
+            ) from None
+
+    def start(self) -> tuple[dict[str, Tensor], list[dict[str, Any]]] | None:
+        """What training began with (weights, a teacher) and the stages before, if an earlier attempt got that far."""
+        weights, stages = self.files.start_weights, self.files.start_stages
+        if not self._resume or not weights.exists():
+            return None
+        return load_tensors(weights), read_json(stages)["stages"] if stages.exists() else []
+
+    def keep_start(self, model: Mapping[str, Tensor], stages: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what training begins with, and what was done to get there. The weights are written last."""
+        if not self._writes:
+            return
+        self.files.write_config(self.config)
+        write_text(self.files.start_stages, json.dumps({"stages": list(stages)}, indent=2) + "\n")
+        save_tensors(model, self.files.start_weights)
+
+    def record(self, report: EpochReport, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Add an epoch. The state that says how many epochs count is written last."""
+        if not self._writes:
+            return
+        metrics = self.files.metrics
+        earlier = metrics.read_text(encoding="utf-8").splitlines()[: report.epoch] if report.epoch else []
+        write_text(metrics, "\n".join([*earlier, json.dumps(asdict(report))]) + "\n")
+        if report.is_best or not self.files.weights.exists():
+            self.files.write_model(self.config, model)
+        save_tensors({**state, "epochs": tensor(report.epoch + 1)}, self.files.resume_state)
+        self._add_to_tensorboard(report)
+
+    def finish(self, model: Recommender, train: Interactions, results: Mapping[str, Any]) -> None:
+        """Add the lists of items and users, then what was measured: with the results, the run has ended."""
+        if not self._writes:
+            return
+        names = train.item_names if train.item_names is not None else np.array(train.item_ids)
+        counts = np.bincount(train.items, minlength=train.num_items)
+        items = item_list(names, ids=train.item_ids, actions=counts)
+        self.files.write_lists(items, None if model.users.open_vocabulary else np.array(train.user_ids))
+        self.files.write_results(results)
+
+    def _add_to_tensorboard(self, report: EpochReport) -> None:
+        """The same figures as events, where that extra is installed."""
+        if importlib.util.find_spec("tensorboard") is None:
+            return
+        from torch.utils.tensorboard import SummaryWriter
+
+        with SummaryWriter(str(self.files.events)) as events:
+            for name in ("loss", "validation_auc", "examples_per_second"):
+                events.add_scalar(name, getattr(report, name), report.epoch)
+
+    def _refuse_another_run(self) -> None:
+        """Resuming with other settings would silently mix two experiments; more epochs are the exception."""
+        found = read_json(self.files.config)
+        for key in found.keys() | self.config.keys():
+            ours, theirs = _without_epochs(self.config.get(key)), _without_epochs(found.get(key))
+            if ours != theirs and key != "versions":
+                raise ValueError(
+                    f"{self.files.path} was started with another {key} ({theirs} instead of {ours}); give another --out"
+                )
+
+
+def _without_epochs(value: Any) -> Any:
+    return {key: item for key, item in value.items() if key != "epochs"} if isinstance(value, dict) else value
