@@ -16,8 +16,7 @@ import polars as pl
 
 from tableless import DeepHashEmbedding
 from tableless.files.scheme_directory import write_model
-from tableless.recommender.models import GMF
-from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.models import GMF, describe_recommender
 
 
 @dataclass(frozen=True)

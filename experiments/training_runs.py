@@ -19,9 +19,8 @@ from tableless.data.splits import Split
 from tableless.embedding.deep_hash import PAPER_NETWORK
 from tableless.files.tensors import load_tensors, save_tensors
 from tableless.files.whole import write_text
-from tableless.recommender.models import Recommender
+from tableless.recommender.models import Recommender, describe_recommender
 from tableless.recommender.recipes import train_teacher
-from tableless.recommender.run_directory import describe_recommender
 from tableless.recommender.runs import ModelConfig, build_model, run
 from tableless.recommender.teachers import Teacher, teacher_training, untrained_teachers
 from tableless.recommender.training import TrainConfig

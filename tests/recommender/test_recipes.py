@@ -6,7 +6,7 @@ import torch
 
 from tableless import SCHEMES
 from tableless.data.loading import DataConfig, load_split
-from tableless.recommender import recipes, teachers
+from tableless.recommender import recipes
 from tableless.recommender.evaluation import evaluate
 from tableless.recommender.models import GMF, MLP
 from tableless.recommender.recipes import Watchers, fine_tuning, train_by_recipe, train_teacher
@@ -64,7 +64,7 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
     split = small_split()
     model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone="mlp"), split, seed=0)
     gmf, mlp = untrained_teachers(model, split)
-    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=teachers.TEACHER_DECAY)
+    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=GMF.table_decay)
     assert teacher_training(TRAINING, mlp) == TRAINING
     assert teacher_training(replace(TRAINING, weight_decay=0.5), gmf).weight_decay == 0.5
 
@@ -101,7 +101,7 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
     model, results = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)
     assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", "tuning"]
     table, fit, tuning = results["stages"]
-    assert table["settings"] == asdict(replace(training, weight_decay=teachers.TEACHER_DECAY))
+    assert table["settings"] == asdict(replace(training, weight_decay=GMF.table_decay))
     assert tuning["settings"] == asdict(fine_tuning(training, split, model))
     assert 0 <= fit["users"]["unexplained"] < 1
     settings = [fit["users"][name] for name in ("visits", "batch_size", "learning_rate")]
@@ -163,7 +163,7 @@ def test_the_balanced_factors_give_the_table_s_own_scores():
     with torch.no_grad():
         for parameter in teacher.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
-    targets = teachers._gmf_targets(teacher)
+    targets = teacher.targets()
     users, items = targets["users"][0], targets["items"][0]
     expected = (teacher.users.table * teacher.weight) @ teacher.items.table.mT
     torch.testing.assert_close(users @ items.mT, expected, atol=1e-3, rtol=1e-3)

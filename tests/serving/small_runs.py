@@ -7,8 +7,7 @@ import torch
 from tableless import SCHEMES, SideFeatures
 from tableless.embedding.layers import BatchNorm
 from tableless.files.scheme_directory import write_model
-from tableless.recommender.models import BACKBONES, MLP, Recommender
-from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.models import BACKBONES, MLP, Recommender, describe_recommender
 
 ROWS, DIM = 300, 8
 ANYWHERE = torch.cat(

@@ -15,8 +15,8 @@ from tableless import SCHEMES, cli, to_ids
 from tableless.data.loading import DataConfig, load_split
 from tableless.embedding.inference.int8 import is_supported
 from tableless.files.scheme_directory import write_model
-from tableless.recommender.models import GMF, MLP
-from tableless.recommender.run_directory import TrainedRun, describe_recommender
+from tableless.recommender.models import GMF, MLP, describe_recommender
+from tableless.recommender.run_directory import TrainedRun
 from tableless.recommender.runs import ModelConfig, run
 from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig

@@ -25,20 +25,16 @@ from torch import Tensor, tensor
 
 from ..data.interactions import DataError, Interactions
 from ..embedding.ids import find, to_ids
-from ..embedding.side_features import SideFeatures
 from ..files.scheme_directory import (
     CONFIG,
     WEIGHTS,
-    build_scheme,
-    describe_scheme,
     read_json,
     read_model,
-    require_kinds,
     write_model,
 )
 from ..files.tensors import load_tensors, save_tensors
 from ..files.whole import replacing, write_text
-from .models import BACKBONES, MLP, Recommender
+from .models import Recommender, build_recommender
 from .training import EpochReport
 
 if TYPE_CHECKING:
@@ -88,31 +84,6 @@ def _save_lists(model: Recommender, train: Interactions, directory: Path) -> Non
 _METRICS, _STATE, _START, _STAGES = "metrics.jsonl", "resume.safetensors", "start.safetensors", "start.json"
 _RESULTS, _EVENTS = "results.json", "tensorboard"
 _BESIDE_CONFIG = (WEIGHTS, "items.parquet", "users.parquet", _RESULTS, _METRICS, _STATE, _START, _STAGES)
-
-
-def describe_recommender(model: Recommender) -> dict[str, Any]:
-    """A recommender without its weights, as plain values."""
-    name = next(name for name, kind in BACKBONES.items() if kind is type(model))
-    description = {
-        "backbone": name,
-        "users": describe_scheme(model.users),
-        "items": describe_scheme(model.items),
-        "seed": model.seed,
-    }
-    if isinstance(model, MLP) and model.item_features is not None:
-        description["item_features"] = model.item_features.config
-    return description
-
-
-def build_recommender(description: Mapping[str, Any]) -> Recommender:
-    """The recommender that was described, with its starting weights."""
-    if description["backbone"] not in BACKBONES:
-        raise ValueError(f"no backbone is called {description['backbone']!r}; known are {', '.join(BACKBONES)}")
-    users, items, seed = build_scheme(description["users"]), build_scheme(description["items"]), description["seed"]
-    if "item_features" in description:
-        require_kinds(SideFeatures, description["item_features"])
-        return MLP(users=users, items=items, item_features=SideFeatures(**description["item_features"]), seed=seed)
-    return BACKBONES[description["backbone"]](users=users, items=items, seed=seed)
 
 
 def load_run(directory: str | os.PathLike[str]) -> tuple[Recommender, dict[str, Any]]:

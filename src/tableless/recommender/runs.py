@@ -21,9 +21,9 @@ from ..embedding.schemes import SCHEMES
 from ..embedding.tables.frequent_rows import FrequentRows
 from .distributed import Processes
 from .measurement import measure, measure_floor
-from .models import BACKBONES, Recommender
+from .models import Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
-from .run_directory import RunDirectory, _save_lists, describe_recommender
+from .run_directory import RunDirectory, _save_lists
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
 
@@ -43,8 +43,7 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
     if config.scheme not in SCHEMES:
         raise ValueError(f"no scheme is called {config.scheme!r}; known are {', '.join(SCHEMES)}")
-    if config.backbone not in BACKBONES:
-        raise ValueError(f"no backbone is called {config.backbone!r}; known are {', '.join(BACKBONES)}")
+    backbone = find_backbone(config.backbone)
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
@@ -53,7 +52,7 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     items = size_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
     _give_rows_to_frequent(users, train.user_ids, np.diff(train.starts))
     _give_rows_to_frequent(items, train.item_ids, np.bincount(train.items, minlength=train.num_items))
-    return BACKBONES[config.backbone](users=users, items=items, seed=seed)
+    return backbone(users=users, items=items, seed=seed)
 
 
 def run(

@@ -34,7 +34,7 @@ from ..files.scheme_directory import write_model
 from ..files.whole import write_text
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
-from .models import BACKBONES, Recommender
+from .models import Recommender, find_backbone
 from .run_directory import require_free, write_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
 from .training import TrainConfig, adam
@@ -187,7 +187,7 @@ def run_stream(
     columns = guess_columns(files[0], user_col=data.user_col, item_col=data.item_col)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
     schemes = [size_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
-    model = BACKBONES[model_config.backbone](users=schemes[0], items=schemes[1], seed=train_config.seed)
+    model = find_backbone(model_config.backbone)(users=schemes[0], items=schemes[1], seed=train_config.seed)
     model.to(choose_device(device))
     reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
     batches = stream_actions(

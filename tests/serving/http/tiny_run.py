@@ -8,8 +8,7 @@ import torch
 from tableless import SCHEMES, DeepHashEmbedding
 from tableless.embedding.ids import to_ids
 from tableless.files.scheme_directory import write_model
-from tableless.recommender.models import GMF
-from tableless.recommender.run_directory import describe_recommender
+from tableless.recommender.models import GMF, describe_recommender
 from tableless.serving.http.app import build_app
 from tableless.serving.http.server import Settings
 from tableless.serving.model import TrainedModel
