@@ -9,7 +9,7 @@ import pytest
 
 from tableless.data.loading import DataConfig
 from tableless.recommender.run_directory import RunDirectory
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
@@ -26,7 +26,7 @@ FULL = """
     from tableless import load_scheme, save_scheme
     from tableless.files.tensors import save_tensors
     from tableless.files.whole import write_text
-    from tableless.recommender.comparison import save_picture
+    from tableless.recommender.comparison_report import save_comparison_picture
     from tableless.files.whole import append_line, read_lines
     from tableless.recommender.runs import _save_lists
     from tableless.embedding.schemes import SCHEMES
@@ -49,7 +49,7 @@ FULL = """
         "scheme": lambda: save_scheme(SCHEMES["full"](4, vocab_size=500), folder / "scheme"),
         "text": lambda: write_text(folder / "text", "x" * 100_000),
         "items.parquet": lambda: _save_lists(closed, small_split().train, folder),
-        "picture.png": lambda: save_picture([row], folder / "picture.png"),
+        "picture.png": lambda: save_comparison_picture([row], folder / "picture.png"),
         "vectors.parquet": lambda: embed_file(run, str(folder / "ids.parquet"), str(folder / "vectors.parquet"),
                                               side="item"),
         "exported": lambda: export(run, folder / "exported", format="torch"),
@@ -105,7 +105,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_training(blocked):
 
     for out in (blocked, blocked.parent):
         with pytest.raises(OSError, match="file"):
-            run(DATA, ModelConfig(scheme="full"), TrainConfig(), small_split(), out=out, on_batch=never)
+            train_and_measure(DATA, ModelConfig(scheme="full"), TrainConfig(), small_split(), out=out, on_batch=never)
         with pytest.raises(OSError, match="file"):
             run_stream(DATA, ModelConfig(budget="9000"), TrainConfig(), out=out)
 

@@ -32,10 +32,10 @@ from .training import EpochReport, TrainConfig
 class ModelConfig:
     """Which model; the paper's values as defaults."""
 
-    scheme: str = "dhe"
-    budget: str = "1/4"
-    backbone: str = "gmf"
-    embedding_dim: int = 32
+    scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; the README lists them."})
+    budget: str = field(default="1/4", metadata={"help": "1/4 of the full table, a number of parameters, or 64MB."})
+    backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
+    embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
 
 
@@ -55,7 +55,7 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     return backbone(users=users, items=items, seed=seed)
 
 
-def run(
+def train_and_measure(
     data: DataConfig,
     model_config: ModelConfig,
     train_config: TrainConfig,

@@ -1,10 +1,8 @@
 """Training from a stream: no vocabulary, no preparation, each process reads its own share once.
 
-Only schemes that are open to new ids can do this, and it is what they are for. Every batch is first predicted, then
-learned from, so the AUC reported is that of a model on actions it has not seen.
-
-
-One run on a stream: what `train --stream` does."""
+Only schemes that are open to new ids can do this. Every batch is first predicted and then learned from, so the reported
+AUC is that of a model on actions it has not seen. `run_stream` is what `train --stream` does.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +35,8 @@ from .distributed import Processes, average_buffers, share_gradients
 from .models import Recommender, find_backbone
 from .run_directory import require_free, write_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
-from .training import TrainConfig, adam
+from .training import TrainConfig
+from .training_loop import adam
 
 Ids = NDArray[np.int64]
 
@@ -106,8 +105,8 @@ def train_on_stream(
 ) -> StreamReport:
     """Predict, then learn from, batches of (user ids, item ids), in place.
 
-    Negatives come from a reservoir of the items seen so far, each as likely as any other, as in `train`. There is no
-    list of a user's own items, so a negative may now and then be one of them.
+    Negatives come from a reservoir of the items seen so far, each as likely as any other, as in `train_model`. There is
+    no list of a user's own items, so a negative may now and then be one of them.
     """
     if not model.answers_new_ids:
         raise ValueError("a stream brings ids nobody has numbered; take a scheme that is open to new ids, such as dhe")

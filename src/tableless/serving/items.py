@@ -23,7 +23,7 @@ from torch import Tensor
 from ..data.interactions import Interactions, Kind
 from ..data.loading import load_interactions, recorded_data
 from ..embedding.ids import find, to_ids
-from ..recommender.scoring import Rows
+from ..kernels.ranking import Rows
 
 
 class SeenItems:
