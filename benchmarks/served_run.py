@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tableless import DeepHashEmbedding
-from tableless.recommender.models import GMF
-from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
+from tableless.recommender.models import GMF, describe_recommender
+from tableless.recommender.run_directory import RunDirectory, item_list
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,13 @@ from tableless.data.loading import DataConfig, load_split
 from tableless.data.sources import DATASETS
 from tableless.data.splits import Split
 from tableless.kernels.resources import keeping_freed_memory
-from tableless.recommender.evaluation import evaluate
+from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.models import Recommender
 from tableless.recommender.recipes import fine_tuning
 from tableless.recommender.runs import ModelConfig, build_model
 from tableless.recommender.scoring import model_scores
-from tableless.recommender.training import TrainConfig, train
+from tableless.recommender.training import TrainConfig
+from tableless.recommender.training_loop import train_model
 from tableless.serving.timing import bare_products
 
 DATA = Path(os.environ.get("TABLELESS_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -110,7 +111,7 @@ def _epoch(name: str, split: Split, repetitions: int) -> list[Row]:
     with on_threads(1):
         for _ in range(1 + repetitions):
             for way, (model, config) in ways.items():
-                seconds[way].append(train(model, split, config)[0].seconds)
+                seconds[way].append(train_model(model, split, config)[0].seconds)
     full, dhe, small = (values[1:] for values in seconds.values())
     of_recipe = f"{_training(name)}, each with its default batch ({large.batch_size:,} and {default.batch_size:,})"
     of_table = f"{_training(name)}, both with batches of {default.batch_size:,}"
@@ -130,7 +131,7 @@ def _evaluation(name: str, split: Split, repetitions: int) -> list[Row]:
             continue
         model = _model(split, backbone=backbone)
         with on_threads(2):
-            evaluate(model_scores(model, split), split, max_pairs=1e5)  # a sample, so that all is compiled
+            measure_scorer(model_scores(model, split), split, max_pairs=1e5)  # a sample, so that all is compiled
             seconds = [_seconds_of_evaluation(model, split) for _ in range(repetitions)]
         rows.append(at_most(_evaluating(name, backbone), Spread.of(seconds), target, " s"))
     return rows
@@ -138,7 +139,7 @@ def _evaluation(name: str, split: Split, repetitions: int) -> list[Row]:
 
 def _seconds_of_evaluation(model: Recommender, split: Split) -> float:
     start = time.perf_counter()
-    metrics = evaluate(model_scores(model, split), split, max_pairs=1e15)
+    metrics = measure_scorer(model_scores(model, split), split, max_pairs=1e15)
     assert metrics.num_evaluated == metrics.num_held_out, "an exact evaluation leaves nobody out"
     return time.perf_counter() - start
 

@@ -7,6 +7,7 @@ of a constant, add it to the alternatives and run `python -m experiments choices
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ DATA: list[DataConfig] = [MOVIELENS, BOOKS]
 
 @dataclass(frozen=True)
 class Choice:
-    """A constant, where it stands (`module:NAME`, or `module:NAME[key]`), and the values that it might have.
+    """A constant, where it stands (`module:NAME`, `module:CLASS.NAME` or `module:NAME[key]`), and values to try.
 
     A constant that is the default of an argument of `from_budget` is set by that argument, its `option`.
     """
@@ -42,7 +43,7 @@ class Choice:
         """The value that the library has."""
         module, _, rest = self.place.partition(":")
         constant, _, key = rest.rstrip("]").partition("[")
-        value = getattr(importlib.import_module(module), constant)
+        value = operator.attrgetter(constant)(importlib.import_module(module))
         return value[key] if key else value
 
     def runs(self, data: DataConfig, value: Any) -> list[Settings]:
@@ -53,16 +54,16 @@ class Choice:
         return [settings(data, self.scheme, budget, seed, recipe="fast", options=options) | what for seed in SEEDS]
 
 
-_RECIPES, _TEACHERS, _FIT, _NETWORK = (
+_RECIPES, _GMF, _FIT, _NETWORK = (
     "tableless.recommender.recipes",
-    "tableless.recommender.teachers",
+    "tableless.recommender.gmf",
     "tableless.embedding.distillation",
     "tableless.embedding.deep_hash",
 )
 _ALL = [
-    Choice("weight decay of the table", f"{_TEACHERS}:TEACHER_DECAY", [0.0, 0.1, 0.2, 0.3], scheme="full"),
-    Choice("weight decay of the table to learn from", f"{_TEACHERS}:TEACHER_DECAY", [0.0, 0.1, 0.2, 0.3]),
-    Choice("power of σ in the weights of the fit", f"{_TEACHERS}:_POWER", [0.0, 0.125, 0.25, 0.5]),
+    Choice("weight decay of the table", f"{_GMF}:GMF.table_decay", [0.0, 0.1, 0.2, 0.3], scheme="full"),
+    Choice("weight decay of the table to learn from", f"{_GMF}:GMF.table_decay", [0.0, 0.1, 0.2, 0.3]),
+    Choice("power of σ in the weights of the fit", f"{_GMF}:_POWER", [0.0, 0.125, 0.25, 0.5]),
     Choice("epochs of the last stage", f"{_RECIPES}:FINE_TUNING_EPOCHS", [5, 10, 20]),
     Choice("learning rate of the fit", f"{_FIT}:_RATE", [0.01, 0.03, 0.06]),
     Choice("share of an expert's rows in a batch of the fit", f"{_FIT}:_SHARE", [1 / 16, 1 / 8, 1 / 4]),

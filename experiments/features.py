@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tableless.files.whole import Line
+from tableless.recommender.models import GMF
 from tableless.recommender.recipes import FINE_TUNING_EPOCHS
-from tableless.recommender.teachers import TEACHER_DECAY
 from tableless.recommender.training import TrainConfig
 
 from .feature_data import FeatureData, Numbers, load_features
@@ -177,7 +177,10 @@ def _weights(model: ClickModel) -> dict[str, Tensor]:
 def _runs(data: str, kind: str, recipe: Recipe, *, further_features: bool) -> list[Settings]:
     rule = TrainConfig()  # the library's own, one for everything
     what: Settings = {"data": data, "kind": kind, "further_features": further_features, "recipe": recipe}
-    what |= {"budget_share": 1 if kind == FULL else BUDGET, "weight_decay": TEACHER_DECAY if recipe == "fast" else 0.0}
+    what |= {
+        "budget_share": 1 if kind == FULL else BUDGET,
+        "weight_decay": GMF.table_decay if recipe == "fast" else 0.0,
+    }
     what |= {"epochs": rule.epochs, "patience": rule.patience}
     return [{**what, "seed": seed} for seed in SEEDS]
 

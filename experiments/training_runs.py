@@ -19,10 +19,9 @@ from tableless.data.splits import Split
 from tableless.embedding.deep_hash import PAPER_NETWORK
 from tableless.files.tensors import load_tensors, save_tensors
 from tableless.files.whole import write_text
-from tableless.recommender.models import Recommender
+from tableless.recommender.models import Recommender, describe_recommender
 from tableless.recommender.recipes import train_teacher
-from tableless.recommender.run_directory import describe_recommender
-from tableless.recommender.runs import ModelConfig, build_model, run
+from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.teachers import Teacher, teacher_training, untrained_teachers
 from tableless.recommender.training import TrainConfig
 
@@ -84,9 +83,11 @@ def perform_on(split: Split, settings: Settings, built: Recommender | None = Non
     data, model = DataConfig(**settings["data"]), ModelConfig(**settings["model"])
     training = TrainConfig(**settings["train"])
     if training.recipe == "paper":
-        return run(data, model, training, split, built=built)[1]
+        return train_and_measure(data, model, training, split, built=built)[1]
     example = build_model(model, split, seed=training.seed) if built is None else built
-    return run(data, model, training, split, teacher=kept_teacher(example, data, split, training), built=built)[1]
+    return train_and_measure(
+        data, model, training, split, teacher=kept_teacher(example, data, split, training), built=built
+    )[1]
 
 
 def kept_teacher(model: Recommender, data: DataConfig, split: Split, training: TrainConfig) -> Teacher:

@@ -13,7 +13,7 @@ import typer
 import tableless
 from tableless import SCHEMES, DeepHashEmbedding, HashFamily, cli, to_ids
 from tableless.data.loading import DataConfig, load_split
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.documents import PAGES, ROOT, command_lines, example_of, links, name_of, python_examples
 from tests.embedding import test_scheme_contract as contract
@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
     data = DataConfig(data="world:users=100,items=1000,actions=2000,clusters=4")
     directory = tmp_path_factory.mktemp("trained") / "mine"
     training = TrainConfig(epochs=1, batch_size=256, recipe="paper")
-    run(
+    train_and_measure(
         data,
         ModelConfig(budget="20000", embedding_dim=16, options={"depth": 1}),
         training,

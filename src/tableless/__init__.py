@@ -36,7 +36,8 @@ from .embedding import (
 from .files.scheme_directory import load_scheme, save_scheme
 
 if TYPE_CHECKING:
-    from .api import compare, evaluate, export, train
+    from .api import evaluate, export, train
+    from .recommender.compare import compare
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
@@ -83,7 +84,7 @@ _LATER = {
     "Progress": ".recommender.progress",
     "TrainConfig": ".recommender.training",
     "TrainedModel": ".serving.model",
-    "compare": ".api",
+    "compare": ".recommender.compare",
     "evaluate": ".api",
     "export": ".api",
     "load": ".serving.loading",

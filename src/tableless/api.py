@@ -1,25 +1,26 @@
-"""The commands as functions: `train`, `evaluate`, `compare` and `export`, with the same results to the last digit."""
+"""The commands as functions: `train`, `evaluate` and `export`, with the same results to the last digit.
+
+(`compare` is in recommender/compare.py, `load` beside the model that it loads.)
+"""
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 from .data.in_memory import Data, as_path, data_configs, temporary_folder
-from .data.loading import DataConfig, load_split
+from .data.loading import DataConfig
 from .data.splits import Split
 from .embedding.ids import to_ids
 from .embedding.scheme import Budget
-from .embedding.schemes import SCHEMES
-from .recommender import comparison, runs
 from .recommender.measurement import measure_run
-from .recommender.progress import Listener, Progress, split_in_words
+from .recommender.progress import Listener, Progress, load_and_describe
 from .recommender.run_directory import RunDirectory, StoredRun
-from .recommender.runs import ModelConfig
+from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
 from .serving.export.exporting import ExportReport
 from .serving.export.exporting import export as export_run
@@ -33,19 +34,19 @@ PathName = str | os.PathLike[str]
 def train(
     data: Data,
     *,
-    scheme: str = "dhe",
-    budget: Budget = "1/4",
-    backbone: str = "gmf",
-    embedding_dim: int = 32,
+    scheme: str = ModelConfig.scheme,
+    budget: Budget = ModelConfig.budget,
+    backbone: str = ModelConfig.backbone,
+    embedding_dim: int = ModelConfig.embedding_dim,
     options: Mapping[str, Any] | None = None,
     config: TrainConfig | None = None,
     test: Data | None = None,
-    split: str = "leave-one-out",
-    core: int = 0,
-    user_col: str | None = None,
-    item_col: str | None = None,
-    time_col: str | None = None,
-    data_dir: PathName | None = None,
+    split: str = DataConfig.split,
+    core: int = DataConfig.core,
+    user_col: str | None = DataConfig.user_col,
+    item_col: str | None = DataConfig.item_col,
+    time_col: str | None = DataConfig.time_col,
+    data_dir: PathName | None = DataConfig.data_dir,
     cache_dir: PathName | None = None,
     out: PathName | None = None,
     resume: bool = False,
@@ -110,9 +111,9 @@ def train(
             data_dir=data_dir,
             cache_dir=cache_dir,
         )
-        parts = _load_split(read, cache_dir, listener)
+        parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
         directory = folder / "run" if out is None else Path(out)
-        runs.run(
+        train_and_measure(
             recorded,
             ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {})),
             config or TrainConfig(),
@@ -193,103 +194,6 @@ def evaluate(
         )
 
 
-def compare(
-    data: Data,
-    *,
-    schemes: Sequence[str] | None = None,
-    budgets: Sequence[Budget] = ("1/2", "1/4", "1/8"),
-    backbones: Sequence[str] = ("gmf",),
-    seeds: int = 3,
-    embedding_dim: int = 32,
-    config: TrainConfig | None = None,
-    test: Data | None = None,
-    split: str = "leave-one-out",
-    core: int = 0,
-    user_col: str | None = None,
-    item_col: str | None = None,
-    time_col: str | None = None,
-    data_dir: PathName | None = None,
-    cache_dir: PathName | None = None,
-    out: PathName | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> list[dict[str, Any]]:
-    """Train every scheme at every budget, as `tableless compare` does.
-
-    Args:
-        data: The interactions, in any form that `tableless.train` takes.
-        schemes: Names of `tableless.SCHEMES`; all of them unless given.
-        budgets: Sizes, each in any form that `tableless.train` takes. The full table has one size of its own.
-        backbones: `"gmf"`, `"mlp"` or both.
-        seeds: How many seeds each is trained from: that of `config`, and those after it.
-        embedding_dim: Dimensions of an embedding.
-        config: How to train; `TrainConfig()` unless given.
-        test: The test actions. Everything in `data` is then for training.
-        split: Without `test`, which actions are the test: as in `tableless.train`.
-        core: First keep only users and items with at least this many actions.
-        user_col: The column of the user ids; guessed from common names.
-        item_col: The column of the item ids; guessed from common names.
-        time_col: The column of the times; guessed from common names. `""`: there are none.
-        data_dir: Where known datasets are looked for, and downloaded to.
-        cache_dir: Keep prepared files here, for the next time. Not for data in memory.
-        out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`). Runs that are in it
-            already are not repeated. Without it nothing is kept.
-        progress: Is called with a `Progress` when a run begins.
-
-    Returns:
-        A dict for each combination, with means over seeds; best first within a backbone and a size. A scheme that has
-            no model so small has `auc` None, and the reason as `error`.
-
-    Raises:
-        ValueError: An argument or the data cannot be used; the message says what to do.
-
-    Example:
-        ```python
-        import tableless
-
-        rows = tableless.compare(
-            "world:users=200,items=120,actions=6000",
-            schemes=["full", "low-rank"],
-            budgets=["1/4"],
-            seeds=1,
-            config=tableless.TrainConfig(epochs=2),
-        )
-        print([(row["scheme"], row["embedding_parameters"], row["auc"]) for row in rows])
-        ```
-    """
-    plan = comparison.Plan(
-        schemes=list(SCHEMES) if schemes is None else _several("schemes", schemes),
-        budgets=_several("budgets", budgets),
-        backbones=_several("backbones", backbones),
-        seeds=seeds,
-    )
-    listener = Listener(progress or (lambda event: None))
-    with ExitStack() as stack:
-        folder = temporary_folder(stack)
-        read, recorded = data_configs(
-            data,
-            folder,
-            test=test,
-            split=split,
-            core=core,
-            columns=(user_col, item_col, time_col),
-            data_dir=data_dir,
-            cache_dir=cache_dir,
-        )
-        lines = comparison.compare(
-            plan,
-            recorded,
-            config or TrainConfig(),
-            _load_split(read, cache_dir, listener),
-            out=(folder if out is None else Path(out)) / "results.jsonl",
-            embedding_dim=embedding_dim,
-            on_run=listener.on_run,
-        )
-    rows = comparison.summarise(lines)
-    if out is not None:
-        comparison.save_picture(rows, Path(out) / "auc-by-size.png")
-    return rows
-
-
 def export(
     model: TrainedModel | PathName,
     out: PathName,
@@ -324,13 +228,6 @@ def export(
     return export_run(run, out, format=format, precision=precision)
 
 
-def _load_split(read: DataConfig, cache_dir: PathName | None, listener: Listener) -> Split:
-    directory = None if cache_dir is None else Path(cache_dir)
-    parts = load_split(read, cache_dir=directory, report=listener.on_note)
-    listener.on_note(split_in_words(parts))
-    return parts
-
-
 def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
     """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
     item_ids = to_ids(run.listed("item")["id"])
@@ -340,9 +237,3 @@ def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
     if read.test is None:
         held_out.append((parts.test_users, parts.test_items))
     return SeenItems(parts.train, item_ids, held_out=held_out)
-
-
-def _several(name: str, values: Sequence[str | int]) -> list[str]:
-    if isinstance(values, (str, int)):
-        raise ValueError(f"{name} is {values!r}; give a list, such as [{values!r}]")
-    return [str(value) for value in values]

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tableless.cli.encoding_report import render_table, save_picture
+from tableless.cli.encoding_report import render_encodings, save_encodings_picture
 from tableless.embedding import HashFamily, diagnostics, to_ids
 from tableless.embedding.diagnostics import (
     DenseEncoding,
@@ -289,7 +289,7 @@ def test_the_table_shows_every_verdict_and_fits_a_terminal(reports):
     from rich.console import Console
 
     console = Console(width=80, file=io.StringIO())
-    console.print(render_table(reports.values()))
+    console.print(render_encodings(reports.values()))
     text = console.file.getvalue()
     rows, caption = text.split("Measured on the codes of 20,000 ids")
     assert "…" not in rows
@@ -302,7 +302,7 @@ def test_the_table_shows_every_verdict_and_fits_a_terminal(reports):
 
 
 def test_the_picture_is_a_png(tmp_path):
-    save_picture(tmp_path / "codes", num_ids=300, num_hashes=15)
+    save_encodings_picture(tmp_path / "codes", num_ids=300, num_hashes=15)
     assert (tmp_path / "codes").read_bytes().startswith(b"\x89PNG")
 
 
@@ -310,9 +310,9 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(tmp_path, mon
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "rich.table", None)
     with pytest.raises(ImportError, match=r"matplotlib: pip install 'tableless\[cli\]'"):
-        save_picture(tmp_path / "codes.png")
+        save_encodings_picture(tmp_path / "codes.png")
     with pytest.raises(ImportError, match=r"rich: pip install 'tableless\[cli\]'"):
-        render_table([])
+        render_encodings([])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read the Linux way")

@@ -19,7 +19,7 @@ from experiments import (
 )
 
 from tableless.data.loading import DataConfig
-from tableless.recommender import teachers
+from tableless.recommender.models import GMF
 from tests.experiments.fakes import WORLD, in_the_world
 
 
@@ -33,17 +33,17 @@ def test_a_run_of_a_choice_has_the_constant_that_it_names(monkeypatch):
     seen = {}
 
     def note(settings):
-        seen[settings["choice"], str(settings["value"])] = teachers.TEACHER_DECAY, settings["model"]["options"]
+        seen[settings["choice"], str(settings["value"])] = GMF.table_decay, settings["model"]["options"]
         return {}
 
     monkeypatch.setattr(choices, "train_and_measure", note)
     by_name = {(run["choice"], str(run["value"])): run for run in choices.EXPERIMENT.runs}
-    before = teachers.TEACHER_DECAY
+    before = GMF.table_decay
     for name in (("weight decay of the table to learn from", "0.3"), ("number of hashes", "32")):
         choices.perform(by_name[name])
     assert seen["weight decay of the table to learn from", "0.3"] == (0.3, {})
     assert seen["number of hashes", "32"] == (before, {"num_hashes": 32})
-    assert before == teachers.TEACHER_DECAY, "and afterwards it is as it was"
+    assert before == GMF.table_decay, "and afterwards it is as it was"
 
 
 def test_encodings_that_know_only_numbered_ids_can_be_trained():
@@ -58,7 +58,7 @@ def test_the_table_learned_from_is_trained_once():
     (table,) = [stage for stage in first["stages"] if stage["stage"] == "table (GMF)"]
     assert table in second["stages"]  # with the seconds of the one training
     assert first["capped"], "after one epoch the table might still have risen"
-    assert (table["epochs"], table["capped"], table["settings"]["weight_decay"]) == (1, True, teachers.TEACHER_DECAY)
+    assert (table["epochs"], table["capped"], table["settings"]["weight_decay"]) == (1, True, GMF.table_decay)
 
 
 def test_genres_alone_give_like_films_the_same_score():

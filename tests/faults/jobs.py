@@ -15,9 +15,10 @@ from tableless.data.loading import DataConfig, load_split
 from tableless.files.scheme_directory import read_json
 from tableless.files.tensors import load_tensors
 from tableless.files.whole import read_lines
-from tableless.recommender.comparison import Plan, compare, save_picture, summarise
+from tableless.recommender.comparison import Plan, run_comparison, summarise_runs
+from tableless.recommender.comparison_report import save_comparison_picture
 from tableless.recommender.run_directory import RunDirectory
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tableless.serving.bulk.embed_files import embed_file, embed_files
 from tableless.serving.export.exporting import export
@@ -48,7 +49,7 @@ def prepare(folder: Path) -> None:
 
 
 def train(folder: Path) -> None:
-    run(DATA, NETWORK, TRAINING, load_split(DATA), out=folder / "run", resume=True)
+    train_and_measure(DATA, NETWORK, TRAINING, load_split(DATA), out=folder / "run", resume=True)
 
 
 def check_train(folder: Path) -> None:
@@ -75,8 +76,8 @@ def is_same_run(one: Path, other: Path) -> bool:
 def compare_schemes(folder: Path) -> None:
     plan = Plan(schemes=["full", "low-rank", "bloom"], budgets=["1/2"], backbones=["gmf"], seeds=2)
     training = TrainConfig(epochs=1, batch_size=256)
-    lines = compare(plan, DATA, training, load_split(DATA), out=folder / "results.jsonl", embedding_dim=8)
-    save_picture(summarise(lines), folder / "picture.png")
+    lines = run_comparison(plan, DATA, training, load_split(DATA), out=folder / "results.jsonl", embedding_dim=8)
+    save_comparison_picture(summarise_runs(lines), folder / "picture.png")
 
 
 def check_compare(folder: Path) -> None:

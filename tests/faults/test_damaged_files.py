@@ -13,10 +13,10 @@ from tableless import load_scheme, save_scheme
 from tableless.data.loading import DataConfig
 from tableless.files.tensors import load_tensors, save_tensors
 from tableless.files.whole import append_line, read_lines
-from tableless.recommender.comparison import Plan, compare
+from tableless.recommender.comparison import Plan, run_comparison
 from tableless.recommender.journal import TrainingJournal
 from tableless.recommender.run_directory import RunDirectory
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
 from tests.serving.http.tiny_run import write_run
@@ -136,7 +136,7 @@ def test_a_list_without_its_columns_is_named(tmp_path):
 
 def test_a_damaged_state_cannot_be_resumed_and_the_model_is_left_alone(tmp_path):
     training = TrainConfig(epochs=1, batch_size=512)
-    run(DATA, ModelConfig(scheme="full"), training, small_split(), out=tmp_path)
+    train_and_measure(DATA, ModelConfig(scheme="full"), training, small_split(), out=tmp_path)
     model = (tmp_path / "model.safetensors").read_bytes()
     config = json.loads((tmp_path / "config.json").read_text())
     metrics = (tmp_path / "metrics.jsonl").read_text()
@@ -148,18 +148,18 @@ def test_a_damaged_state_cannot_be_resumed_and_the_model_is_left_alone(tmp_path)
     state[-5] ^= 1
     (tmp_path / "resume.safetensors").write_bytes(state)
     with pytest.raises(ValueError, match=r"resume.safetensors is damaged"):
-        run(DATA, ModelConfig(scheme="full"), training, small_split(), out=tmp_path, resume=True)
+        train_and_measure(DATA, ModelConfig(scheme="full"), training, small_split(), out=tmp_path, resume=True)
     assert (tmp_path / "model.safetensors").read_bytes() == model
 
 
 def test_lines_that_a_crash_or_a_bad_disk_left_behind_are_passed_over_and_done_again(tmp_path):
     out = tmp_path / "results.jsonl"
     plan = Plan(schemes=["full"], budgets=[], backbones=["gmf"], seeds=1)
-    expected = compare(plan, DATA, TrainConfig(epochs=1, batch_size=512), small_split(), out=out)
+    expected = run_comparison(plan, DATA, TrainConfig(epochs=1, batch_size=512), small_split(), out=out)
     whole = out.read_bytes()
     out.write_bytes(b'\xff\xfe{"data"\n[1]\n7\n{"foreign": 1}\n' + b"[" * 100_000 + b"\n" + whole[:-30])
     assert read_lines(out) == [{"foreign": 1}]
-    again = compare(plan, DATA, TrainConfig(epochs=1, batch_size=512), small_split(), out=out)
+    again = run_comparison(plan, DATA, TrainConfig(epochs=1, batch_size=512), small_split(), out=out)
     assert again[0]["results"]["auc"] == expected[0]["results"]["auc"]
     append_line(out, {"last": 1})
     assert read_lines(out)[-1] == {"last": 1}

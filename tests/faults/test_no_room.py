@@ -9,7 +9,7 @@ import pytest
 
 from tableless.data.loading import DataConfig
 from tableless.recommender.journal import TrainingJournal
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
@@ -25,7 +25,7 @@ FULL = """
     from tableless import load_scheme, save_scheme
     from tableless.files.tensors import save_tensors
     from tableless.files.whole import write_text
-    from tableless.recommender.comparison import save_picture
+    from tableless.recommender.comparison_report import save_comparison_picture
     from tableless.files.whole import append_line, read_lines
     from tableless.recommender.run_directory import RunDirectory, item_list
     from tableless.embedding.schemes import SCHEMES
@@ -45,7 +45,7 @@ FULL = """
         "scheme": lambda: save_scheme(SCHEMES["full"](4, vocab_size=500), folder / "scheme"),
         "text": lambda: write_text(folder / "text", "x" * 100_000),
         "items.parquet": lambda: RunDirectory(folder).write_lists(item_list(wide.numpy())),
-        "picture.png": lambda: save_picture([row], folder / "picture.png"),
+        "picture.png": lambda: save_comparison_picture([row], folder / "picture.png"),
         "vectors.parquet": lambda: embed_file(run, str(folder / "ids.parquet"), str(folder / "vectors.parquet"),
                                               side="item"),
         "exported": lambda: export(run, folder / "exported", format="torch"),
@@ -101,7 +101,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_training(blocked):
 
     for out in (blocked, blocked.parent):
         with pytest.raises(OSError, match="file"):
-            run(DATA, ModelConfig(scheme="full"), TrainConfig(), small_split(), out=out, on_batch=never)
+            train_and_measure(DATA, ModelConfig(scheme="full"), TrainConfig(), small_split(), out=out, on_batch=never)
         with pytest.raises(OSError, match="file"):
             run_stream(DATA, ModelConfig(budget="9000"), TrainConfig(), out=out)
 

@@ -8,8 +8,8 @@ from tableless import SCHEMES, DeepHashEmbedding, EmbeddingBag, SideFeatures, di
 from tableless.data.loading import DataConfig
 from tableless.data.splits import split_leave_one_out
 from tableless.embedding import distillation
-from tableless.recommender.evaluation import evaluate
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.evaluation import measure_scorer
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.scoring import popularity_scores
 from tableless.recommender.streaming import train_on_stream
 from tableless.recommender.training import TrainConfig
@@ -36,7 +36,7 @@ def test_training_survives(world, scheme, backbone):
     options = {"normalization": "batch", "depth": 1, "num_hashes": 8} if scheme == "dhe" else {}
     config = ModelConfig(scheme=scheme, budget="3000", embedding_dim=8, backbone=backbone, options=options)
     training = TrainConfig(epochs=2, batch_size=65_536)
-    trained, results = run(DataConfig(data="x"), config, training, split_leave_one_out(WORLDS[world]))
+    trained, results = train_and_measure(DataConfig(data="x"), config, training, split_leave_one_out(WORLDS[world]))
     assert all(torch.isfinite(value).all() for value in trained.state_dict().values())
     assert 0 <= results["auc"] <= 1
 
@@ -47,14 +47,14 @@ def test_batches_of_one_train(normalization):
     config = ModelConfig(scheme="dhe", budget="3000", embedding_dim=8, options=options)
     split = split_leave_one_out(interactions_of([0, 1, 2, 3], [3, 2, 1], [1, 2, 0], num_items=4))
     training = TrainConfig(epochs=2, batch_size=1, recipe="paper")
-    trained, results = run(DataConfig(data="x"), config, training, split)
+    trained, results = train_and_measure(DataConfig(data="x"), config, training, split)
     assert results["epochs"] == 2
     assert all(torch.isfinite(value).all() for value in trained.state_dict().values())
 
 
 def test_where_nothing_is_untouched_no_ranking_is_better_than_another():
     split = split_leave_one_out(WORLDS["everyone has had everything"])
-    assert evaluate(popularity_scores(split.train), split).auc == 0.5
+    assert measure_scorer(popularity_scores(split.train), split).auc == 0.5
 
 
 @pytest.mark.parametrize("name", SCHEMES)

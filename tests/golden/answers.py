@@ -86,14 +86,14 @@ def make() -> None:
     from tableless import __version__
     from tableless.data.loading import DataConfig, load_split
     from tableless.recommender.run_directory import RunDirectory
-    from tableless.recommender.runs import ModelConfig, run
+    from tableless.recommender.runs import ModelConfig, train_and_measure
     from tableless.recommender.training import TrainConfig
 
     data = DataConfig(data="world:users=60,items=40,actions=1200,clusters=3")
     options = {"depth": 2, "num_hashes": 16, "num_experts": 2, "normalization": "batch"}
     model = ModelConfig(scheme="dhe", budget="1600", embedding_dim=4, options=options)
     out = FOLDER / f"run-{__version__}"
-    run(data, model, TrainConfig(epochs=3, batch_size=256, learning_rate=1e-2), load_split(data), out=out)
+    train_and_measure(data, model, TrainConfig(epochs=3, batch_size=256, learning_rate=1e-2), load_split(data), out=out)
     shutil.rmtree(out / "tensorboard")
     for name in ("metrics.jsonl", "resume.safetensors", "start.safetensors"):
         (out / name).unlink()

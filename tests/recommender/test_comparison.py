@@ -5,7 +5,8 @@ import pytest
 
 from tableless.data.loading import DataConfig
 from tableless.recommender import comparison
-from tableless.recommender.comparison import Plan, compare, render_table, save_picture, summarise
+from tableless.recommender.comparison import Plan, run_comparison, summarise_runs
+from tableless.recommender.comparison_report import render_comparison, save_comparison_picture
 from tableless.recommender.evaluation import METRICS
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
@@ -28,34 +29,34 @@ def line(scheme, budget, auc, backbone="gmf", seed=0, parameters=1000, capped=Fa
 def test_each_run_adds_a_line_and_finished_ones_are_not_repeated(tmp_path, monkeypatch):
     out = tmp_path / "new" / "results.jsonl"
     plan = Plan(schemes=["full", "low-rank"], budgets=["1/2", "1/4"], backbones=["gmf"], seeds=2)
-    lines = compare(plan, DATA, FAST, small_split(), out=out)
+    lines = run_comparison(plan, DATA, FAST, small_split(), out=out)
     assert len(lines) == len(out.read_text().splitlines()) == 2 * (1 + 2)
     tables = {str(line["results"]["stages"][0]) for line in lines}
     assert len(tables) == 2, "the table to learn from is trained once for each seed"
-    monkeypatch.setattr(comparison, "run", None)  # would fail if anything were run again
-    assert compare(plan, DATA, FAST, small_split(), out=out) == lines
+    monkeypatch.setattr(comparison, "train_and_measure", None)  # would fail if anything were run again
+    assert run_comparison(plan, DATA, FAST, small_split(), out=out) == lines
 
 
 def test_a_line_cut_short_by_a_crash_is_done_again(tmp_path):
     out = tmp_path / "results.jsonl"
     plan = Plan(schemes=["full"], budgets=[], backbones=["gmf"], seeds=1)
-    compare(plan, DATA, FAST, small_split(), out=out)
+    run_comparison(plan, DATA, FAST, small_split(), out=out)
     out.write_text(out.read_text()[:-20] + "\n")
-    assert "results" in compare(plan, DATA, FAST, small_split(), out=out)[0]
+    assert "results" in run_comparison(plan, DATA, FAST, small_split(), out=out)[0]
 
 
 def test_a_budget_too_small_for_a_scheme_is_a_result_too(tmp_path):
     plan = Plan(schemes=["dhe", "full"], budgets=["1/64"], backbones=["gmf"], seeds=1)
-    lines = compare(plan, DATA, FAST, small_split(), out=tmp_path / "results.jsonl")
+    lines = run_comparison(plan, DATA, FAST, small_split(), out=tmp_path / "results.jsonl")
     assert "too small" in lines[0]["error"]
-    rows = summarise(lines)
+    rows = summarise_runs(lines)
     assert [row["auc"] is None for row in rows if row["scheme"] == "dhe"] == [True]
-    assert render_table(rows).row_count == 2
+    assert render_comparison(rows).row_count == 2
 
 
 def test_the_summary_has_mean_spread_and_the_share_of_the_gap_to_the_full_table():
     lines = [line("full", "1/1", 0.9), line("dhe", "1/4", 0.87), line("dhe", "1/4", 0.89, seed=1)]
-    rows = {row["scheme"]: row for row in summarise(lines)}
+    rows = {row["scheme"]: row for row in summarise_runs(lines)}
     assert rows["dhe"]["auc"] == pytest.approx(0.88)
     assert rows["dhe"]["auc_sd"] == pytest.approx(0.01414, abs=1e-5)
     assert rows["dhe"]["gap_closed"] == pytest.approx(0.8)
@@ -69,7 +70,7 @@ def test_rows_are_ranked_within_a_size():
         line("full", "1/1", 0.9, parameters=4000),
         line("dhe", "1/2", 0.85, parameters=1990),
     ]
-    order = [(row["scheme"], row["budget"]) for row in summarise(lines)]
+    order = [(row["scheme"], row["budget"]) for row in summarise_runs(lines)]
     assert order == [("full", "1/1"), ("dhe", "1/2"), ("dhe", "1/4"), ("bloom", "1/4")]
 
 
@@ -81,7 +82,7 @@ def test_budgets_in_memory_are_sorted_by_what_they_come_to():
         line("full", "1/1", 0.9, parameters=500_000),
         line("dhe", "100000", 0.75, parameters=99_990),
     ]
-    assert [row["budget"] for row in summarise(lines)] == ["1/1", "1.5MB", "100000", "64KB"]
+    assert [row["budget"] for row in summarise_runs(lines)] == ["1/1", "1.5MB", "100000", "64KB"]
 
 
 def test_the_picture_has_sizes_for_budgets_in_memory(tmp_path, monkeypatch):
@@ -90,7 +91,7 @@ def test_the_picture_has_sizes_for_budgets_in_memory(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(Axes, "errorbar", lambda self, sizes, values, **options: drawn.append(sizes))
     lines = [line("dhe", "64KB", 0.7, parameters=16_000), line("dhe", "1.5MB", 0.8, parameters=375_000)]
-    save_picture(summarise(lines), tmp_path / "picture.png")
+    save_comparison_picture(summarise_runs(lines), tmp_path / "picture.png")
     assert drawn == [[16_000, 375_000]] * 2  # of the AUC, and of the top of the ranking
 
 
@@ -98,7 +99,7 @@ def test_a_run_that_ended_at_its_limit_is_marked_in_the_table():
     from rich.console import Console
 
     console = Console(width=80, file=io.StringIO())
-    console.print(render_table(summarise([line("dhe", "1/4", 0.8, capped=True), line("full", "1/1", 0.9)])))
+    console.print(render_comparison(summarise_runs([line("dhe", "1/4", 0.8, capped=True), line("full", "1/1", 0.9)])))
     text = console.file.getvalue()
     assert ".8000†" in text
     assert ".9000†" not in text
@@ -109,9 +110,9 @@ def test_a_run_that_ended_at_its_limit_is_marked_in_the_table():
 def test_schemes_that_answer_for_new_ids_are_compared_on_the_ids_that_all_know():
     opened, closed = line("dhe", "1/4", 0.7), line("full", "1/1", 0.9)
     opened["results"]["known"] = {**opened["results"], "auc": 0.88, "evaluated": 5000}
-    assert {row["scheme"]: row["auc"] for row in summarise([opened, closed])} == {"dhe": 0.7, "full": 0.9}
+    assert {row["scheme"]: row["auc"] for row in summarise_runs([opened, closed])} == {"dhe": 0.7, "full": 0.9}
     closed["results"] |= {"unanswered": 12, "evaluated": 5000, "popularity_auc": 0.82}
-    rows = {row["scheme"]: row for row in summarise([opened, closed])}
+    rows = {row["scheme"]: row for row in summarise_runs([opened, closed])}
     assert (rows["dhe"]["auc"], rows["dhe"]["evaluated"], rows["dhe"]["popularity_auc"]) == (0.88, 5000, 0.82)
 
 
@@ -120,10 +121,10 @@ def test_the_table_fits_a_terminal_and_the_picture_is_a_png(tmp_path):
 
     lines = [line(scheme, size, 0.8 + 0.01 * n, backbone, seed) for n, scheme in enumerate(["dhe", "hash-embedding"])
              for size in ("1/2", "1/4") for backbone in ("gmf", "mlp") for seed in (0, 1)]  # fmt: skip
-    rows = summarise([*lines, line("full", "1/1", 0.9), line("full", "1/1", 0.91, "mlp")])
+    rows = summarise_runs([*lines, line("full", "1/1", 0.9), line("full", "1/1", 0.91, "mlp")])
     console = Console(width=80, file=io.StringIO())
-    console.print(render_table(rows))
+    console.print(render_comparison(rows))
     assert "…" not in console.file.getvalue()
-    save_picture(rows, tmp_path / "new" / "picture.png")
+    save_comparison_picture(rows, tmp_path / "new" / "picture.png")
     assert (tmp_path / "new" / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert json.dumps(rows)

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableless.data.splits import split_global_time, split_leave_one_out
-from tableless.recommender import evaluation
-from tableless.recommender import ranking as rank_counts
-from tableless.recommender import ranking as samples
-from tableless.recommender.evaluation import METRICS, evaluate
+from tableless.recommender import evaluation, ranking
+from tableless.recommender.evaluation import METRICS, measure_scorer
 from tableless.recommender.measurement import given_negatives
 from tableless.recommender.models import BACKBONES
 from tableless.recommender.ranking import draw_sample
@@ -67,11 +65,11 @@ def with_several_held_out(split, rng, most=4):
 def test_a_case_worked_by_hand():
     # User 0 trained on 0, validates on 1, tests on 2; items 3, 4, 5 are untouched.
     split = split_leave_one_out(interactions_of([0, 1, 2], num_items=6))
-    result = evaluate(by_table([[9.0, 9.0, 0.5, 0.1, 0.5, 0.9]]), split)
+    result = measure_scorer(by_table([[9.0, 9.0, 0.5, 0.1, 0.5, 0.9]]), split)
     assert result.auc == (1 + 0.5) / 3  # one below, one tie, one above
     assert result["hr@10"] == 1.0
     assert result["ndcg@10"] == pytest.approx(1 / np.log2(1.5 + 2))  # one above and half a tie: position 1.5
-    assert evaluate(by_table([[9.0, 9.0, 0.5, 0.1, 0.5, 0.9]]), split, on="validation").auc == 1.0
+    assert measure_scorer(by_table([[9.0, 9.0, 0.5, 0.1, 0.5, 0.9]]), split, on="validation").auc == 1.0
 
 
 def test_several_held_out_items_worked_by_hand():
@@ -86,7 +84,7 @@ def test_several_held_out_items_worked_by_hand():
     )
     scores = np.zeros((1, 30))
     scores[0, :5] = [99, 9, 8, -1, 8.5]  # the order is 0 (trained on), 1, 4, 2, then 25 at 0, and 3 as the last
-    result = evaluate(by_table(scores), split)
+    result = measure_scorer(by_table(scores), split)
     assert result["auc"] == pytest.approx((1 + 25 / 26 + 0) / 3)
     assert result["hr@10"] == 1.0
     assert result["recall@20"] == pytest.approx(2 / 3)
@@ -95,7 +93,7 @@ def test_several_held_out_items_worked_by_hand():
 
 
 def test_equal_scores_everywhere_give_one_half():
-    assert evaluate(by_rows(lambda users: torch.zeros(len(users), 120)), small_split()).auc == 0.5
+    assert measure_scorer(by_rows(lambda users: torch.zeros(len(users), 120)), small_split()).auc == 0.5
 
 
 @settings(max_examples=25, deadline=None)
@@ -111,7 +109,7 @@ def test_it_agrees_with_the_slow_definitions_ties_and_several_items_included(see
         else replace(split, test_users=np.zeros(1, np.int32), test_items=np.ones(1, np.int32))
     )
     scores = rng.integers(0, levels, (6, 40)).astype(float)
-    result = evaluate(by_table(scores), split, on=on)
+    result = measure_scorer(by_table(scores), split, on=on)
     assert result.means == pytest.approx(slow_results(scores, split, on))
 
 
@@ -120,11 +118,11 @@ def test_the_top_is_exact_where_the_auc_is_taken_against_drawn_items(monkeypatch
     rng = np.random.default_rng(levels)
     split = with_several_held_out(small_split(), rng)
     scores = rng.integers(0, levels, (200, 120)).astype(float)
-    exact = evaluate(by_table(scores), split)
-    monkeypatch.setattr(samples, "DRAWN_ITEMS", 30)
-    monkeypatch.setattr(rank_counts, "_FIRST_ITEMS", 7)  # many blocks of items, after each of which users drop out
-    monkeypatch.setattr(rank_counts, "_BLOCK_PAIRS", 640)
-    drawn = evaluate(by_table(scores), split, max_pairs=1)
+    exact = measure_scorer(by_table(scores), split)
+    monkeypatch.setattr(ranking, "DRAWN_ITEMS", 30)
+    monkeypatch.setattr(ranking, "_FIRST_ITEMS", 7)  # many blocks of items, after each of which users drop out
+    monkeypatch.setattr(ranking, "_BLOCK_PAIRS", 640)
+    drawn = measure_scorer(by_table(scores), split, max_pairs=1)
     assert (drawn.auc_items, drawn.num_evaluated, exact.auc_items) == (30, exact.num_evaluated, None)
     for name in METRICS:
         assert (drawn[name] == pytest.approx(exact[name])) == (name != "auc"), name
@@ -145,25 +143,25 @@ def test_users_who_can_not_reach_the_top_any_more_are_not_scored_further():
         )
 
     sample = draw_sample(split, on="test", max_pairs=1)
-    rank_counts.count_top(score, sample, order=np.arange(120, dtype=np.int32), cutoff=1)
+    ranking.count_top(score, sample, order=np.arange(120, dtype=np.int32), cutoff=1)
     exhaustive = len(sample.users) * 120
     assert sum(users * items for users, items in asked) <= exhaustive + len(sample.users)
-    first = rank_counts._FIRST_ITEMS
+    first = ranking._FIRST_ITEMS
     try:
-        rank_counts._FIRST_ITEMS = 10
+        ranking._FIRST_ITEMS = 10
         asked.clear()
-        rank_counts.count_top(score, sample, order=np.arange(120, dtype=np.int32), cutoff=1)
+        ranking.count_top(score, sample, order=np.arange(120, dtype=np.int32), cutoff=1)
     finally:
-        rank_counts._FIRST_ITEMS = first
+        ranking._FIRST_ITEMS = first
     assert sum(users * items for users, items in asked) < exhaustive / 3
 
 
 def test_an_auc_against_drawn_items_is_unbiased(monkeypatch):
     split = small_split()
     scores = by_table(np.random.default_rng(0).normal(size=(200, 120)))
-    exact = evaluate(scores, split, metrics=["auc"]).auc
-    monkeypatch.setattr(samples, "DRAWN_ITEMS", 5)
-    draws = [evaluate(scores, split, max_pairs=1, metrics=["auc"], seed=seed).auc for seed in range(200)]
+    exact = measure_scorer(scores, split, metrics=["auc"]).auc
+    monkeypatch.setattr(ranking, "DRAWN_ITEMS", 5)
+    draws = [measure_scorer(scores, split, max_pairs=1, metrics=["auc"], seed=seed).auc for seed in range(200)]
     assert np.std(draws) > 0.002
     assert np.mean(draws) == pytest.approx(exact, abs=4 * np.std(draws) / math.sqrt(200))
 
@@ -171,23 +169,23 @@ def test_an_auc_against_drawn_items_is_unbiased(monkeypatch):
 @pytest.mark.parametrize("on", ["validation", "test"])
 def test_thousands_of_users_are_measured_however_slow_the_model_is(monkeypatch, on):
     """With two million pairs a second, 38,000 items used to leave some fifty users to choose a model by."""
-    monkeypatch.setattr(samples, "DRAWN_ITEMS", 20)
-    monkeypatch.setattr(samples, "FEWEST_USERS", {"validation": 100, "test": 150})
+    monkeypatch.setattr(ranking, "DRAWN_ITEMS", 20)
+    monkeypatch.setattr(ranking, "FEWEST_USERS", {"validation": 100, "test": 150})
     split = small_split()
     sample = draw_sample(split, on=on, max_pairs=120)  # enough for a single user with all items
-    assert len(sample.users) == samples.FEWEST_USERS[on]
+    assert len(sample.users) == ranking.FEWEST_USERS[on]
     assert sample.others.shape == (len(sample.users), 20)
     for row, user in enumerate(sample.users):
         touched = set(split.train.items[split.train.starts[user] : split.train.starts[user + 1]].tolist())
         touched |= set(split.validation_items[split.validation_users == user].tolist())
         touched |= set(split.test_items[split.test_users == user].tolist())
         assert not touched & set(sample.others[row].tolist())
-    assert (samples._sizes(10**6, 40_000, 2e6, 5_000)) == (5_000, 20)
-    assert (samples._sizes(10**6, 40_000, 4e9, 5_000)) == (100_000, None)
+    assert (ranking._sizes(10**6, 40_000, 2e6, 5_000)) == (5_000, 20)
+    assert (ranking._sizes(10**6, 40_000, 4e9, 5_000)) == (100_000, None)
 
 
 def test_the_floors_are_those_that_are_promised():
-    assert samples.FEWEST_USERS == {"validation": 5_000, "test": 10_000}
+    assert ranking.FEWEST_USERS == {"validation": 5_000, "test": 10_000}
 
 
 @pytest.mark.parametrize("backbone", sorted(BACKBONES))
@@ -205,9 +203,9 @@ def test_a_model_scores_lists_blocks_and_everything_alike(backbone):
 
 def test_the_standard_error_is_that_of_a_mean_over_users():
     scores = np.random.default_rng(0).normal(size=(200, 120))
-    result = evaluate(by_table(scores), small_split())
+    result = measure_scorer(by_table(scores), small_split())
     sample = draw_sample(small_split(), on="test", max_pairs=1e9)
-    aucs = METRICS["auc"].by_user(rank_counts.count_all(by_table(scores), sample))
+    aucs = METRICS["auc"].by_user(ranking.count_all(by_table(scores), sample))
     assert result.errors["auc"] == pytest.approx(np.std(aucs, ddof=1) / math.sqrt(len(aucs)))
     assert set(result.as_dict()) == {
         *METRICS,
@@ -223,31 +221,31 @@ def test_a_new_metric_is_one_entry(monkeypatch):
     monkeypatch.setattr(evaluation, "METRICS", {**METRICS, "mrr": metric})
     scores = by_table([[9.0, 9.0, 0.5, 0.1, 0.4, 0.9]])
     split = split_leave_one_out(interactions_of([0, 1, 2], num_items=6))
-    assert evaluate(scores, split, metrics=["mrr"])["mrr"] == 0.5
+    assert measure_scorer(scores, split, metrics=["mrr"])["mrr"] == 0.5
 
 
 def test_blocks_do_not_change_the_result(monkeypatch):
     scores = np.random.default_rng(0).normal(size=(200, 120))
-    whole = evaluate(by_table(scores), small_split())
-    monkeypatch.setattr(rank_counts, "_BLOCK_PAIRS", 500)
-    assert evaluate(by_table(scores), small_split()) == whole
+    whole = measure_scorer(by_table(scores), small_split())
+    monkeypatch.setattr(ranking, "_BLOCK_PAIRS", 500)
+    assert measure_scorer(by_table(scores), small_split()) == whole
 
 
 def test_the_world_s_own_probabilities_beat_popularity():
     split, world = small_split(), small_world()
-    best = evaluate(by_rows(lambda users: torch.from_numpy(world.scores(users).astype(np.float32))), split)
-    assert best.auc > evaluate(popularity_scores(split.train), split).auc + 0.05
+    best = measure_scorer(by_rows(lambda users: torch.from_numpy(world.scores(users).astype(np.float32))), split)
+    assert best.auc > measure_scorer(popularity_scores(split.train), split).auc + 0.05
 
 
 def test_a_sample_of_users_is_taken_where_everything_would_take_too_long_and_says_so(monkeypatch):
-    monkeypatch.setattr(samples, "FEWEST_USERS", {"validation": 20, "test": 40})
+    monkeypatch.setattr(ranking, "FEWEST_USERS", {"validation": 20, "test": 40})
     split = small_split()
     scores = by_table(np.random.default_rng(0).normal(size=(200, 120)))
-    sampled = evaluate(scores, split, max_pairs=50 * 120)
+    sampled = measure_scorer(scores, split, max_pairs=50 * 120)
     assert (sampled.num_evaluated, sampled.num_held_out, sampled.auc_items) == (50, 200, None)
-    assert sampled == evaluate(scores, split, max_pairs=50 * 120)
-    assert sampled != evaluate(scores, split, max_pairs=50 * 120, seed=1)
-    assert evaluate(scores, split).num_evaluated == 200
+    assert sampled == measure_scorer(scores, split, max_pairs=50 * 120)
+    assert sampled != measure_scorer(scores, split, max_pairs=50 * 120, seed=1)
+    assert measure_scorer(scores, split).num_evaluated == 200
 
 
 def test_groups_are_thirds_of_the_training_actions():
@@ -267,8 +265,8 @@ def test_new_ids_are_reported_apart_and_left_out_where_nobody_can_answer():
     split = split_global_time(data.__class__(**{**data.__dict__, "times": times}), validation_share=0.2, test_share=0.3)
     assert (split.num_known_users, split.num_known_items) == (3, 3)
     scores = by_table(np.random.default_rng(0).normal(size=(4, 5)))
-    assert "new users" in evaluate(scores, split).groups
-    closed = evaluate(scores, split, known_only=True)
+    assert "new users" in measure_scorer(scores, split).groups
+    closed = measure_scorer(scores, split, known_only=True)
     assert "new users" not in closed.groups
     assert closed.num_evaluated < closed.num_held_out
 
@@ -284,10 +282,10 @@ def test_given_negatives_rank_the_held_out_item_among_them():
 def test_nothing_to_evaluate_on_is_said():
     split = split_leave_one_out(interactions_of([0, 1], num_items=3))
     with pytest.raises(ValueError, match="no held-out action"):
-        evaluate(by_table([[0.0, 0.0, 0.0]]), split)
+        measure_scorer(by_table([[0.0, 0.0, 0.0]]), split)
 
 
 def test_pairs_without_limit_are_all_pairs():
     split = small_split()
     scores = popularity_scores(split.train)
-    assert evaluate(scores, split, max_pairs=float("inf")) == evaluate(scores, split, max_pairs=1e15)
+    assert measure_scorer(scores, split, max_pairs=float("inf")) == measure_scorer(scores, split, max_pairs=1e15)

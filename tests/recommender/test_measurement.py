@@ -8,10 +8,10 @@ import pytest
 
 from tableless.data.loading import DataConfig, load_split
 from tableless.recommender import measurement
-from tableless.recommender.evaluation import evaluate
+from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.measurement import measure_run
 from tableless.recommender.run_directory import RunDirectory
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_world
 
@@ -40,7 +40,7 @@ def files(tmp_path_factory):
 
 def train(data, out, scheme="dhe"):
     budget = "1/1" if scheme == "full" else "6000"
-    run(data, ModelConfig(scheme=scheme, budget=budget), TRAINING, load_split(data), out=out)
+    train_and_measure(data, ModelConfig(scheme=scheme, budget=budget), TRAINING, load_split(data), out=out)
     return RunDirectory(out).read()
 
 
@@ -120,9 +120,9 @@ class TestTestFile:
 
         def keep(scores, split, **options):
             measured.append(split)
-            return evaluate(scores, split, **options)
+            return measure_scorer(scores, split, **options)
 
-        monkeypatch.setattr("tableless.recommender.runs.evaluate", keep)
+        monkeypatch.setattr("tableless.recommender.measurement.measure_scorer", keep)
         results = measure_run(trained, data=str(files / "data.csv"), test=str(files / "given.parquet"))
         split = measured[0]
         given = pl.read_parquet(files / "given.parquet").rows()

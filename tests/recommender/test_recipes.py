@@ -6,14 +6,15 @@ import torch
 
 from tableless import SCHEMES
 from tableless.data.loading import DataConfig, load_split
-from tableless.recommender import recipes, teachers
-from tableless.recommender.evaluation import evaluate
+from tableless.recommender import recipes
+from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.models import GMF, MLP
 from tableless.recommender.recipes import Watchers, fine_tuning, train_by_recipe, train_teacher
-from tableless.recommender.runs import ModelConfig, build_model, run
+from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores
 from tableless.recommender.teachers import fit_to_teacher, teacher_training, untrained_teachers
-from tableless.recommender.training import TrainConfig, train
+from tableless.recommender.training import TrainConfig
+from tableless.recommender.training_loop import train_model
 from tests.data.tiny import small_split
 
 DATA = DataConfig(data="world:users=600,items=300,actions=40000")
@@ -24,11 +25,11 @@ TRAINING = TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3)
 def test_a_network_fitted_to_a_table_ranks_nearly_as_the_table_does(backbone):
     split = load_split(DATA)
     teacher = build_model(ModelConfig(scheme="full", backbone=backbone), split, seed=0)
-    train(teacher, split, TRAINING)
+    train_model(teacher, split, TRAINING)
     student = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
-    before = evaluate(model_scores(student, split), split).auc
+    before = measure_scorer(model_scores(student, split), split).auc
     fit_to_teacher(student, teacher, split)
-    after, goal = (evaluate(model_scores(model, split), split).auc for model in (student, teacher))
+    after, goal = (measure_scorer(model_scores(model, split), split).auc for model in (student, teacher))
     assert before < 0.6
     assert after > goal - 0.03
 
@@ -37,7 +38,8 @@ def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
     split = load_split(DATA)
     config = ModelConfig(scheme="dhe", budget="1/1")
     aucs = {
-        recipe: run(DATA, config, replace(TRAINING, recipe=recipe), split)[1]["auc"] for recipe in ("fast", "paper")
+        recipe: train_and_measure(DATA, config, replace(TRAINING, recipe=recipe), split)[1]["auc"]
+        for recipe in ("fast", "paper")
     }
     assert aucs["fast"] > aucs["paper"]
 
@@ -45,13 +47,13 @@ def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
 def test_an_encoding_that_needs_a_vocabulary_is_fitted_by_the_rows_of_the_table():
     split = load_split(DATA)
     config = ModelConfig(scheme="dhe", budget="1/1", options={"encoding": "binary"})
-    results = run(DATA, config, replace(TRAINING, epochs=3), split)[1]
+    results = train_and_measure(DATA, config, replace(TRAINING, epochs=3), split)[1]
     assert results["auc"] > 0.6
 
 
 def test_head_and_tail_gives_its_rows_to_the_most_frequent_and_learns_the_rest_from_a_table():
     split = load_split(DATA)
-    model, results = run(DATA, ModelConfig(scheme="head-and-tail", budget="1/1"), TRAINING, split)
+    model, results = train_and_measure(DATA, ModelConfig(scheme="head-and-tail", budget="1/1"), TRAINING, split)
     counts = torch.from_numpy(np.bincount(split.train.items, minlength=split.train.num_items))
     expected = torch.from_numpy(np.array(split.train.item_ids))[
         counts.argsort(descending=True, stable=True)[: model.items.num_frequent]
@@ -64,7 +66,7 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
     split = small_split()
     model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone="mlp"), split, seed=0)
     gmf, mlp = untrained_teachers(model, split)
-    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=teachers.TEACHER_DECAY)
+    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=GMF.table_decay)
     assert teacher_training(TRAINING, mlp) == TRAINING
     assert teacher_training(replace(TRAINING, weight_decay=0.5), gmf).weight_decay == 0.5
 
@@ -80,7 +82,9 @@ def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to
 
 
 def test_the_paper_s_recipe_has_the_paper_s_network():
-    model, _ = run(DATA, ModelConfig(scheme="dhe", budget="1/1"), TrainConfig(epochs=1, recipe="paper"), small_split())
+    model, _ = train_and_measure(
+        DATA, ModelConfig(scheme="dhe", budget="1/1"), TrainConfig(epochs=1, recipe="paper"), small_split()
+    )
     assert (model.users.num_hashes, model.users.depth, model.users.normalization) == (1024, 5, "batch")
 
 
@@ -98,15 +102,17 @@ def test_a_vocabulary_too_large_for_a_table_is_trained_from_nothing(monkeypatch)
 def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
     """The recipe belongs to the run: no scheme has a better teacher, a decay or targets that another has not."""
     split, training = load_split(DATA), replace(TRAINING, epochs=4)
-    model, results = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)
+    model, results = train_and_measure(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)
     assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", "tuning"]
     table, fit, tuning = results["stages"]
-    assert table["settings"] == asdict(replace(training, weight_decay=teachers.TEACHER_DECAY))
+    assert table["settings"] == asdict(replace(training, weight_decay=GMF.table_decay))
     assert tuning["settings"] == asdict(fine_tuning(training, split, model))
     assert 0 <= fit["users"]["unexplained"] < 1
     settings = [fit["users"][name] for name in ("visits", "batch_size", "learning_rate")]
     assert all(settings) if fit["users"]["steps"] else settings == [None] * 3
-    plain = run(DATA, ModelConfig(scheme=scheme, budget="1/2"), replace(training, recipe="paper"), split)[1]
+    plain = train_and_measure(DATA, ModelConfig(scheme=scheme, budget="1/2"), replace(training, recipe="paper"), split)[
+        1
+    ]
     assert [stage["stage"] for stage in plain["stages"]] == ["from nothing"]
     assert plain["recipe"] == plain["stages"][0]["settings"]["recipe"] == "paper"
     assert plain["stages"][0]["settings"]["weight_decay"] == 0
@@ -115,13 +121,15 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
 @pytest.mark.parametrize("backbone", ["gmf", "mlp"])
 def test_a_full_table_by_the_fast_recipe_is_the_table_that_others_learn_from(backbone):
     split, training = load_split(DATA), replace(TRAINING, epochs=3)
-    full, results = run(DATA, ModelConfig(scheme="full", backbone=backbone), training, split)
+    full, results = train_and_measure(DATA, ModelConfig(scheme="full", backbone=backbone), training, split)
     example = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
     teacher = train_teacher(example, split, training)
     assert all(torch.equal(value, full.state_dict()[name]) for name, value in teacher.model.state_dict().items())
     names = [stage["stage"] for stage in teacher.stages]
     assert [stage["stage"] for stage in results["stages"]] == names
-    again, spared = run(DATA, ModelConfig(scheme="full", backbone=backbone), training, split, teacher=teacher)
+    again, spared = train_and_measure(
+        DATA, ModelConfig(scheme="full", backbone=backbone), training, split, teacher=teacher
+    )
     assert all(torch.equal(value, full.state_dict()[name]) for name, value in again.state_dict().items())
     assert (spared["auc"], spared["epochs"], spared["best_epoch"]) == (
         results["auc"], results["epochs"], results["best_epoch"]
@@ -132,7 +140,7 @@ def test_a_full_table_leaves_a_run_directory_although_its_teacher_is_at_hand(tmp
     split, training = load_split(DATA), replace(TRAINING, epochs=2)
     config = ModelConfig(scheme="full")
     teacher = train_teacher(build_model(config, split, seed=0), split, training)
-    model, _ = run(DATA, config, training, split, teacher=teacher, out=tmp_path / "run")
+    model, _ = train_and_measure(DATA, config, training, split, teacher=teacher, out=tmp_path / "run")
     assert (tmp_path / "run" / "results.json").exists()
     assert all(torch.equal(value, teacher.model.state_dict()[name]) for name, value in model.state_dict().items())
 
@@ -140,7 +148,7 @@ def test_a_full_table_leaves_a_run_directory_although_its_teacher_is_at_hand(tmp
 def test_a_full_mlp_that_was_cut_off_goes_on_without_training_its_teacher_again(tmp_path):
     split, training = load_split(DATA), replace(TRAINING, epochs=2)
     config = ModelConfig(scheme="full", backbone="mlp")
-    whole, expected = run(DATA, config, training, split, out=tmp_path / "whole")
+    whole, expected = train_and_measure(DATA, config, training, split, out=tmp_path / "whole")
 
     class Crash(Exception):
         pass
@@ -150,9 +158,11 @@ def test_a_full_mlp_that_was_cut_off_goes_on_without_training_its_teacher_again(
             raise Crash
 
     with pytest.raises(Crash):
-        run(DATA, config, training, split, out=tmp_path / "parts", on_epoch=crash)
+        train_and_measure(DATA, config, training, split, out=tmp_path / "parts", on_epoch=crash)
     notes = []
-    parts, results = run(DATA, config, training, split, out=tmp_path / "parts", resume=True, on_note=notes.append)
+    parts, results = train_and_measure(
+        DATA, config, training, split, out=tmp_path / "parts", resume=True, on_note=notes.append
+    )
     assert not any("to learn from" in note for note in notes)
     assert all(torch.equal(value, whole.state_dict()[name]) for name, value in parts.state_dict().items())
     assert [stage["stage"] for stage in results["stages"]] == [stage["stage"] for stage in expected["stages"]]
@@ -163,7 +173,7 @@ def test_the_balanced_factors_give_the_table_s_own_scores():
     with torch.no_grad():
         for parameter in teacher.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
-    targets = teachers._gmf_targets(teacher)
+    targets = teacher.targets()
     users, items = targets["users"][0], targets["items"][0]
     expected = (teacher.users.table * teacher.weight) @ teacher.items.table.mT
     torch.testing.assert_close(users @ items.mT, expected, atol=1e-3, rtol=1e-3)
@@ -178,7 +188,7 @@ def test_the_teacher_of_an_mlp_learns_from_a_gmf(backbone, kinds, monkeypatch):
         lessons.append((type(model), teacher if teacher is None else type(teacher)))
         return []
 
-    monkeypatch.setattr(recipes, "train", note_lesson)
+    monkeypatch.setattr(recipes, "train_model", note_lesson)
     model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), small_split(), seed=0)
     train_by_recipe(model, small_split(), TrainConfig(epochs=1))
     assert lessons == list(zip([*kinds, kinds[-1]], [None, *kinds], strict=True))

@@ -13,12 +13,13 @@ from safetensors.torch import load_file
 from tableless import SCHEMES
 from tableless.data.loading import DataConfig, load_split
 from tableless.data.splits import split_leave_one_out
-from tableless.recommender.evaluation import evaluate
+from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.journal import TrainingJournal
 from tableless.recommender.run_directory import RunDirectory
-from tableless.recommender.runs import ModelConfig, as_trained, build_model, run
+from tableless.recommender.runs import ModelConfig, as_trained, build_model, train_and_measure
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
-from tableless.recommender.training import TrainConfig, has_ended, train
+from tableless.recommender.training import TrainConfig, has_ended
+from tableless.recommender.training_loop import train_model
 from tests.data.tiny import interactions_of, small_split
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
@@ -31,10 +32,10 @@ def test_it_finds_what_is_certain_to_be_found():
     picks = [(rng.permutation(20)[:12] + 20 * (user % 2)).tolist() for user in range(60)]
     split = split_leave_one_out(interactions_of(*picks, num_items=40))
     model = build_model(ModelConfig(scheme="full", embedding_dim=8), split, seed=0)
-    before = evaluate(model_scores(model, split), split).auc
-    train(model, split, TrainConfig(epochs=20, batch_size=64, learning_rate=3e-2))
+    before = measure_scorer(model_scores(model, split), split).auc
+    train_model(model, split, TrainConfig(epochs=20, batch_size=64, learning_rate=3e-2))
     assert before < 0.65
-    assert evaluate(model_scores(model, split), split).auc > 0.8  # 20 of the other camp and half of 8: .857
+    assert measure_scorer(model_scores(model, split), split).auc > 0.8  # 20 of the other camp and half of 8: .857
 
 
 NUM_CAMPS, USERS, ITEMS, PICKS = 4, 240, 120, 12
@@ -65,7 +66,7 @@ def ceiling(model):
             alike = [slice(None)] * 2
             alike[axis] = (twin == group).numpy()
             truth[tuple(alike)] = truth[tuple(alike)].mean(axis, keepdims=True)
-    return evaluate(by_rows(lambda users: torch.from_numpy(truth)[torch.from_numpy(users).long()]), split).auc
+    return measure_scorer(by_rows(lambda users: torch.from_numpy(truth)[torch.from_numpy(users).long()]), split).auc
 
 
 @pytest.mark.parametrize(("backbone", "recipe"), [("gmf", "fast"), ("gmf", "paper"), ("mlp", "fast")])
@@ -75,7 +76,7 @@ def test_every_scheme_learns_most_of_what_it_can_hold(scheme, backbone, recipe):
     split, _ = camps()
     config = ModelConfig(scheme=scheme, budget="1/2", backbone=backbone)
     training = TrainConfig(epochs=40, batch_size=256, learning_rate=1e-2, recipe=recipe)
-    model, results = run(DataConfig("camps"), config, training, split)
+    model, results = train_and_measure(DataConfig("camps"), config, training, split)
     highest = ceiling(build_model(as_trained(config, training), split, seed=0))
     assert abs(results["popularity_auc"] - 0.5) < 0.05
     assert results["auc"] > 0.5 + 0.6 * (highest - 0.5), highest
@@ -107,35 +108,39 @@ def test_a_model_at_the_level_of_popularity_is_given_far_more_time():
 
 
 def test_a_run_that_ends_at_its_limit_is_marked_and_one_that_ends_by_itself_is_not():
-    short = run(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=2), small_split())[1]
+    short = train_and_measure(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=2), small_split())[1]
     assert short["capped"]
     patient = TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2)
-    long = run(DATA, ModelConfig(scheme="full"), patient, small_split())[1]
+    long = train_and_measure(DATA, ModelConfig(scheme="full"), patient, small_split())[1]
     assert not long["capped"]
     assert long["stages"][-1]["epochs"] < 60
-    tuned = run(DATA, ModelConfig(scheme="low-rank", budget="1/2"), patient, small_split())[1]
+    tuned = train_and_measure(DATA, ModelConfig(scheme="low-rank", budget="1/2"), patient, small_split())[1]
     assert not tuned["capped"], "the last stage is one cycle, which has its length"
-    assert run(DATA, ModelConfig(scheme="low-rank", budget="1/2"), replace(FAST, epochs=2), small_split())[1]["capped"]
+    assert train_and_measure(
+        DATA, ModelConfig(scheme="low-rank", budget="1/2"), replace(FAST, epochs=2), small_split()
+    )[1]["capped"]
 
 
 def test_a_full_table_s_own_size_is_recorded_and_not_the_budget_that_was_asked(tmp_path):
-    run(DATA, ModelConfig(scheme="full", budget="1/4"), replace(FAST, epochs=1), small_split(), out=tmp_path / "run")
+    train_and_measure(
+        DATA, ModelConfig(scheme="full", budget="1/4"), replace(FAST, epochs=1), small_split(), out=tmp_path / "run"
+    )
     assert json.loads((tmp_path / "run" / "config.json").read_text())["budget"] == "1/1"
 
 
 def test_training_beats_popularity_on_the_world():
     split = load_split(DataConfig(data="world:users=600,items=300,actions=40000"))
     model = build_model(ModelConfig(scheme="full"), split, seed=0)
-    train(model, split, TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3))
-    floor = evaluate(popularity_scores(split.train), split).auc
-    assert evaluate(model_scores(model, split), split).auc > floor + 0.03
+    train_model(model, split, TrainConfig(epochs=12, batch_size=512, learning_rate=5e-3))
+    floor = measure_scorer(popularity_scores(split.train), split).auc
+    assert measure_scorer(model_scores(model, split), split).auc > floor + 0.03
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others():
     states = []
     for seed in (0, 0, 1):
         model = build_model(ModelConfig(scheme="full"), small_split(), seed=seed)
-        train(model, small_split(), replace(FAST, epochs=1, seed=seed))
+        train_model(model, small_split(), replace(FAST, epochs=1, seed=seed))
         states.append(model.state_dict())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert not torch.equal(states[0]["users.table"], states[2]["users.table"])
@@ -145,33 +150,33 @@ def test_weight_decay_makes_for_shorter_vectors():
     norms = []
     for weight_decay in (0.0, 5.0):
         model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
-        train(model, small_split(), replace(FAST, weight_decay=weight_decay))
+        train_model(model, small_split(), replace(FAST, weight_decay=weight_decay))
         norms.append(model.users.table.norm().item())
     assert norms[1] < 0.9 * norms[0]
 
 
 def test_the_start_is_kept_if_it_may_be_and_no_epoch_is_better(tmp_path):
     model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
-    train(model, small_split(), TrainConfig(epochs=30, batch_size=256, learning_rate=1e-2, patience=30))
+    train_model(model, small_split(), TrainConfig(epochs=30, batch_size=256, learning_rate=1e-2, patience=30))
     start = {key: value.clone() for key, value in model.state_dict().items()}
     harmful = TrainConfig(epochs=3, batch_size=256, learning_rate=1.0)
     journal = TrainingJournal(tmp_path / "run", {}, resume=False)
-    reports = train(model, small_split(), harmful, may_keep_start=True, journal=journal)
+    reports = train_model(model, small_split(), harmful, may_keep_start=True, journal=journal)
     assert not any(report.is_best for report in reports)
     assert all(torch.equal(value, start[key]) for key, value in model.state_dict().items())
     kept = load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(value, start[key]) for key, value in kept.items())
-    reports = train(model, small_split(), harmful)
+    reports = train_model(model, small_split(), harmful)
     assert any(report.is_best for report in reports)
 
 
 def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
     model = build_model(ModelConfig(scheme="full"), small_split(), seed=0)
-    reports = train(model, small_split(), TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2))
+    reports = train_model(model, small_split(), TrainConfig(epochs=60, batch_size=128, learning_rate=5e-2, patience=2))
     best = max(reports, key=lambda report: report.validation_auc)
     assert best.epoch < len(reports) < 60
     assert [report.has_ended for report in reports] == [False] * (len(reports) - 1) + [True]
-    validation = evaluate(model_scores(model, small_split()), small_split(), on="validation").auc
+    validation = measure_scorer(model_scores(model, small_split()), small_split(), on="validation").auc
     assert validation == pytest.approx(best.validation_auc)
 
 
@@ -187,10 +192,12 @@ def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
 
     config = ModelConfig(scheme=scheme, budget="1/2")
     training = replace(FAST, epochs=4)
-    run(DATA, config, training, small_split(), out=tmp_path / "whole")
+    train_and_measure(DATA, config, training, small_split(), out=tmp_path / "whole")
     with pytest.raises(Crash):
-        run(DATA, config, training, small_split(), out=tmp_path / "parts", on_epoch=crash_after_two_epochs)
-    run(DATA, config, training, small_split(), out=tmp_path / "parts", resume=True)
+        train_and_measure(
+            DATA, config, training, small_split(), out=tmp_path / "parts", on_epoch=crash_after_two_epochs
+        )
+    train_and_measure(DATA, config, training, small_split(), out=tmp_path / "parts", resume=True)
     whole, parts = (load_file(tmp_path / name / "resume.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[key], parts[key]) for key in whole)
     lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "parts")]
@@ -200,7 +207,7 @@ def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
 
 
 def test_a_run_directory_can_be_read_back(tmp_path):
-    model, results = run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
+    model, results = train_and_measure(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
         "users.parquet", "tensorboard",
@@ -212,11 +219,13 @@ def test_a_run_directory_can_be_read_back(tmp_path):
 
 
 def test_a_directory_in_use_is_not_overwritten_and_not_mixed_with_another_run(tmp_path):
-    run(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=1), small_split(), out=tmp_path)
+    train_and_measure(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=1), small_split(), out=tmp_path)
     with pytest.raises(FileExistsError, match="holds a run already"):
-        run(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
+        train_and_measure(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     with pytest.raises(ValueError, match="started with another model"):
-        run(DATA, ModelConfig(scheme="low-rank", budget="1/1"), FAST, small_split(), out=tmp_path, resume=True)
+        train_and_measure(
+            DATA, ModelConfig(scheme="low-rank", budget="1/1"), FAST, small_split(), out=tmp_path, resume=True
+        )
 
 
 def test_a_run_that_never_finished_an_epoch_can_be_resumed(tmp_path):
@@ -230,8 +239,8 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
         "from tests.recommender.test_training import *\n"
         "def interrupt(epoch, batch, total, loss):\n"
         "    if (epoch, batch) == (2, 5): os.kill(os.getpid(), signal.SIGINT)\n"
-        "_, results = run(DATA, ModelConfig(scheme='full'), replace(FAST, epochs=9), small_split(), out=sys.argv[1],"
-        " on_batch=interrupt)\n"
+        "config, training = ModelConfig(scheme='full'), replace(FAST, epochs=9)\n"
+        "_, results = train_and_measure(DATA, config, training, small_split(), out=sys.argv[1], on_batch=interrupt)\n"
         "print(results['epochs'])"
     )
     done = subprocess.run(
@@ -277,7 +286,7 @@ def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
         "with join_processes() as processes:\n"
         "    options = {'normalization': 'batch'}\n"
         "    model = build_model(ModelConfig(scheme='dhe', budget='1/1', options=options), small_split(), seed=0)\n"
-        "    train(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
+        "    train_model(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
         "    torch.save({k: v for k, v in model.state_dict().items()}, f'{sys.argv[1]}/{processes.rank}.pt')\n"
     )
     script = tmp_path / "script.py"
@@ -295,7 +304,7 @@ def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
 def test_a_user_who_chose_everything_does_not_stop_training():
     split = split_leave_one_out(interactions_of([0, 1, 2, 3], [0, 1, 2], [3, 1, 0], num_items=4))
     model = build_model(ModelConfig(scheme="full"), split, seed=0)
-    reports = train(model, split, TrainConfig(epochs=1))
+    reports = train_model(model, split, TrainConfig(epochs=1))
     assert np.isfinite(reports[0].loss)
 
 
@@ -304,7 +313,7 @@ def test_in_a_split_by_time_an_open_scheme_answers_for_new_ids_and_a_table_says_
     split = load_split(data)
     assert (split.num_known_users, split.num_known_items) != (split.train.num_users, split.train.num_items)
     results = {
-        scheme: run(data, ModelConfig(scheme=scheme, budget="1/1"), replace(FAST, epochs=1), split)[1]
+        scheme: train_and_measure(data, ModelConfig(scheme=scheme, budget="1/1"), replace(FAST, epochs=1), split)[1]
         for scheme in ("dhe", "full")
     }
     new = int(((split.test_users >= split.num_known_users) | (split.test_items >= split.num_known_items)).sum())

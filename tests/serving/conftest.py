@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tableless.data.loading import DataConfig, load_split
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_world
 
@@ -38,5 +38,5 @@ def runs(ratings, tmp_path_factory):
     training = TrainConfig(epochs=1, batch_size=256, learning_rate=1e-4, recipe="paper")
     for name, (data, model) in kinds.items():
         config = DataConfig(data=data)
-        run(config, model, training, load_split(config), out=folder / name)
+        train_and_measure(config, model, training, load_split(config), out=folder / name)
     return folder

@@ -7,8 +7,8 @@ import torch
 
 from tableless import SCHEMES, SideFeatures
 from tableless.embedding.layers import BatchNorm
-from tableless.recommender.models import BACKBONES, MLP, Recommender
-from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
+from tableless.recommender.models import BACKBONES, MLP, Recommender, describe_recommender
+from tableless.recommender.run_directory import RunDirectory, item_list
 
 ROWS, DIM = 300, 8
 ANYWHERE = torch.cat(

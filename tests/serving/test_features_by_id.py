@@ -11,7 +11,7 @@ import tableless
 from tableless import SCHEMES, SideFeatures
 from tableless.data.loading import DataConfig
 from tableless.recommender.models import MLP
-from tableless.recommender.runs import ModelConfig, build_model, run
+from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores
 from tableless.recommender.training import TrainConfig
 from tableless.serving.export.exporting import export
@@ -43,7 +43,7 @@ def trained(request, tmp_path_factory):
     asked = []
     handle = model.item_features.register_forward_pre_hook(lambda module, inputs: asked.append(inputs[0].clone()))
     out = tmp_path_factory.mktemp("features") / request.param
-    model, _ = run(DataConfig("scattered"), config, TRAINING, split, built=model, out=out)
+    model, _ = train_and_measure(DataConfig("scattered"), config, TRAINING, split, built=model, out=out)
     handle.remove()
     return model.eval(), split, out, torch.cat([ids.reshape(-1) for ids in asked])
 

@@ -15,9 +15,9 @@ import tableless
 from tableless import SCHEMES, cli, to_ids
 from tableless.data.loading import DataConfig, load_split
 from tableless.embedding.inference.int8 import is_supported
-from tableless.recommender.models import GMF, MLP
-from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
-from tableless.recommender.runs import ModelConfig, run
+from tableless.recommender.models import GMF, MLP, describe_recommender
+from tableless.recommender.run_directory import RunDirectory, item_list
+from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.streaming import run_stream
 from tableless.recommender.training import TrainConfig
 
@@ -274,7 +274,7 @@ def test_users_and_items_without_a_row_are_not_answered_for_after_a_global_time_
     split = load_split(data)
     assert split.num_known_users < split.train.num_users
     training = TrainConfig(epochs=1, batch_size=256)
-    run(data, ModelConfig(scheme="full", embedding_dim=8), training, split, out=tmp_path / "run")
+    train_and_measure(data, ModelConfig(scheme="full", embedding_dim=8), training, split, out=tmp_path / "run")
     model = tableless.load(tmp_path / "run")
     assert len(model.recommend(int(split.train.user_ids[0]), count=1000)) == split.num_known_items
     with pytest.raises(ValueError, match="not in the training data"):

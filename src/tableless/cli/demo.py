@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from ..recommender.training import TrainConfig
 from .app import app
-from .options import AsJson, Seed
+from .options import AsJson, Only, options_from_dataclasses
 
 if TYPE_CHECKING:
-    from ..recommender.progress import TrainingProgress
+    from .progress_bar import ProgressBar
 
-SCHEMES = ("full", "hashing-trick", "dhe")
+DEMO_SCHEMES = ("full", "hashing-trick", "dhe")
 
 
-def run_demo(out: Path, *, seed: int, progress: TrainingProgress) -> tuple[list[dict[str, Any]], Path]:
+def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[str, Any]], Path]:
     """Train each scheme on the world; returns the summary and the directory of the last model."""
     from ..data.loading import DataConfig, load_split
-    from ..recommender.comparison import summarise
-    from ..recommender.runs import ModelConfig, run
+    from ..recommender.comparison import summarise_runs
+    from ..recommender.runs import ModelConfig, train_and_measure
     from ..recommender.teachers import Teacher
-    from ..recommender.training import TrainConfig
 
     data = DataConfig(data=f"world:seed={seed}")
     split = load_split(data)
@@ -34,38 +34,40 @@ def run_demo(out: Path, *, seed: int, progress: TrainingProgress) -> tuple[list[
     training = TrainConfig(batch_size=512, learning_rate=2e-3, seed=seed)
     lines: list[dict[str, Any]] = []
     teacher = None
-    for number, scheme in enumerate(SCHEMES):
+    for number, scheme in enumerate(DEMO_SCHEMES):
         model = ModelConfig(scheme=scheme, budget="1/1" if scheme == "full" else "1/4")
         line: dict[str, Any] = {"data": data.settings(), "model": asdict(model), "train": asdict(training)}
-        progress.on_run(number, len(SCHEMES), line)
+        progress.on_run(number, len(DEMO_SCHEMES), line)
         directory = out / scheme
         shutil.rmtree(directory, ignore_errors=True)  # that of an earlier demonstration
         watched: dict[str, Any] = {"on_note": progress.tell, "on_batch": progress.on_batch}
-        trained, results = run(data, model, training, split, teacher=teacher, out=directory, **watched)
+        trained, results = train_and_measure(data, model, training, split, teacher=teacher, out=directory, **watched)
         teacher = teacher or Teacher(trained, results["stages"])  # the full table, which comes first
         progress.tell(f"{scheme}: test AUC {results['auc']:.4f} in {results['seconds']:.0f} s")
         lines.append(line | {"results": results})
-    return summarise(lines), directory
+    return summarise_runs(lines), directory
 
 
 @app.command(epilog="Example: tableless demo --out out/demo")
+@options_from_dataclasses
 def demo(
+    *,
     out: Annotated[Path, typer.Option(help="Directory for the models and the picture.")] = Path("out/demo"),
-    seed: Seed = 0,
+    training: Annotated[TrainConfig, Only("seed")],
     as_json: AsJson = False,
 ) -> None:
     """The main job in two minutes, on the built-in world: three schemes trained, measured and drawn."""
-    from ..recommender import comparison
-    from ..recommender.progress import TrainingProgress
+    from ..recommender.comparison_report import render_comparison, save_comparison_picture
+    from .progress_bar import ProgressBar
 
-    with TrainingProgress(quiet=as_json) as progress:
-        rows, model = run_demo(out, seed=seed, progress=progress)
+    with ProgressBar(quiet=as_json) as progress:
+        rows, model = run_demo(out, seed=training.seed, progress=progress)
     picture = out / "auc-by-size.png"
-    comparison.save_picture(rows, picture)
+    save_comparison_picture(rows, picture)
     if as_json:
         print(json.dumps({"rows": rows, "model": str(model), "picture": str(picture)}))
         return
-    Console().print(comparison.render_table(rows))
+    Console().print(render_comparison(rows))
     print(f"The picture is {picture}; the trained model is in {model}.")
     print(f"Next:  tableless recommend {model} --user 7        (any user, also one it has never seen)")
     print("       tableless compare world --schemes all       (every scheme, every size)")

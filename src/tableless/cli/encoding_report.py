@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def render_table(reports: Iterable[EncodingReport]) -> Table:
+def render_encodings(reports: Iterable[EncodingReport]) -> Table:
     """The reports as Table 2, with what was measured beside each ✓ and ✗, for `rich.print`."""
     try:
         from rich import box
@@ -84,7 +84,7 @@ _HISTOGRAM_NUMBERS = 2**20  # enough to fill a hundred bins smoothly
 _FARTHEST = 3.0  # in mean distances: the rest of the identity's long tail is gathered in the last bin
 
 
-def save_picture(
+def save_encodings_picture(
     path: str | Path,
     *,
     num_ids: int = 100_000,

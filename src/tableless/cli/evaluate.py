@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ..data.loading import DataConfig
 from .app import app
-from .options import AsJson, DataDir, ItemColumn, Run, TestFile, TimeColumn, UserColumn, print_results
+from .options import AsJson, Run, help_of
 
 
 @app.command(epilog="Example: tableless evaluate runs/ml")
@@ -19,11 +20,13 @@ def evaluate(
         str | None,
         typer.Option(help="The interactions: needed if the run was trained on a file, or to measure it on others."),
     ] = None,
-    test: TestFile = None,
-    data_dir: DataDir = None,
-    user_col: UserColumn = None,
-    item_col: ItemColumn = None,
-    time_col: TimeColumn = None,
+    test: Annotated[str | None, typer.Option(help=help_of(DataConfig, "test"))] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(envvar="TABLELESS_DATA", help=help_of(DataConfig, "data_dir"))
+    ] = None,
+    user_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "user_col"))] = None,
+    item_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "item_col"))] = None,
+    time_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "time_col"))] = None,
     negatives: Annotated[
         Path | None, typer.Option(help="NCF's test.negative file: (user,item), tab, negatives separated by tabs.")
     ] = None,
@@ -32,6 +35,7 @@ def evaluate(
     """Measure a trained run again: on its own test actions, on other data, on a test file, or against negatives."""
     from ..recommender.measurement import measure_run
     from ..recommender.run_directory import RunDirectory
+    from .results_table import print_results
 
     results = measure_run(
         RunDirectory(run).read(),

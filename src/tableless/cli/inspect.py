@@ -23,19 +23,19 @@ def inspect(
 ) -> None:
     """Measure what the paper asks of an encoding: unique, equally similar, high-dimensional, high entropy."""
     from ..embedding.diagnostics import measure_encodings
-    from .encoding_report import render_table
+    from .encoding_report import render_encodings
 
     reports = measure_encodings(num_ids, num_hashes=num_hashes, seed=seed)
     if picture is not None:
-        from .encoding_report import save_picture
+        from .encoding_report import save_encodings_picture
 
         picture.parent.mkdir(parents=True, exist_ok=True)
-        save_picture(picture, num_ids=num_ids, num_hashes=num_hashes, seed=seed)
+        save_encodings_picture(picture, num_ids=num_ids, num_hashes=num_hashes, seed=seed)
     if as_json:
         result = {"num_ids": num_ids, "encodings": [report.as_dict() for report in reports]}
         print(json.dumps(result | ({"picture": str(picture)} if picture else {})))
         return
     console = Console()
-    console.print(render_table(reports))
+    console.print(render_encodings(reports))
     if picture is not None:
         console.print(f"The distributions are drawn in {picture}")

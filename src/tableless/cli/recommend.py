@@ -25,9 +25,9 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """The best items for a user."""
-    from .. import load
+    from ..serving.model import TrainedModel
 
-    model = load(run, metadata=items, interactions=interactions)
+    model = TrainedModel.from_pretrained(run, metadata=items, interactions=interactions)
     best = model.recommend(model.parse("user", user), count=count)
     if as_json:
         print(json.dumps({"user": user, "items": [asdict(row) for row in best]}))

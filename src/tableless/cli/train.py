@@ -4,63 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ..data.loading import DataConfig
+from ..recommender.runs import ModelConfig
+from ..recommender.training import TrainConfig
 from .app import app
-from .options import (
-    AsJson,
-    BatchSize,
-    Cache,
-    Core,
-    Data,
-    DataDir,
-    Device,
-    Dim,
-    Epochs,
-    ItemColumn,
-    Patience,
-    Rate,
-    Recipe,
-    Seed,
-    SplitBy,
-    TestFile,
-    TimeColumn,
-    UserColumn,
-    WeightDecay,
-    data_config,
-    one_of,
-    print_results,
-    refuse_what_a_stream_ignores,
-)
+from .options import AsJson, Cache, Device, options_from_dataclasses, was_typed
+
+_USED_BY_A_STREAM = frozenset(
+    {
+        "data", "scheme", "budget", "backbone", "out", "batch_size", "learning_rate", "weight_decay", "num_negatives",
+        "seed", "embedding_dim", "data_dir", "user_col", "item_col", "device", "stream", "as_json",
+    }
+)  # fmt: skip
 
 
 @app.command(epilog="Example: tableless train movielens-1m --scheme dhe --budget 1/4 --out runs/ml")
+@options_from_dataclasses
 def train(
+    *,
     context: typer.Context,
-    data: Data,
-    scheme: Annotated[str, typer.Option(help="An embedding scheme; the README lists them.")] = "dhe",
-    budget: Annotated[str, typer.Option(help="1/4 of the full table, a number of parameters, or 64MB.")] = "1/4",
-    backbone: Annotated[str, typer.Option(help="gmf or mlp.")] = "gmf",
+    model: ModelConfig,
     out: Annotated[Path | None, typer.Option(help="Run directory to write.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch of --out.")] = False,
-    epochs: Epochs = 300,
-    batch_size: BatchSize = 2048,
-    learning_rate: Rate = 1e-3,
-    weight_decay: WeightDecay = 0.0,
-    negatives_per_positive: Annotated[int, typer.Option(help="Sampled items the user did not choose.")] = 4,
-    patience: Patience = 10,
-    recipe: Recipe = "fast",
-    seed: Seed = 0,
-    embedding_dim: Dim = 32,
-    core: Core = 0,
-    split: SplitBy = "leave-one-out",
-    test: TestFile = None,
-    data_dir: DataDir = None,
-    user_col: UserColumn = None,
-    item_col: ItemColumn = None,
-    time_col: TimeColumn = None,
+    training: TrainConfig,
+    data: DataConfig,
     cache_dir: Cache = None,
     device: Device = "auto",
     stream: Annotated[
@@ -69,40 +40,21 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch."""
-    from ..data.loading import load_split
-    from ..recommender import runs
-    from ..recommender.distributed import join_processes
-    from ..recommender.progress import TrainingProgress
-    from ..recommender.training import TrainConfig
-
-    chosen = data_config(data, data_dir, user_col, item_col, time_col, core=core, split=split, test=test)
-    training = TrainConfig(
-        epochs=epochs,
-        batch_size=batch_size,
-        num_negatives=negatives_per_positive,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        patience=patience,
-        recipe=one_of("--recipe", recipe, "fast", "paper"),
-        seed=seed,
-    )
-    model = runs.ModelConfig(scheme=scheme, budget=budget, backbone=backbone, embedding_dim=embedding_dim)
     if stream:
-        refuse_what_a_stream_ignores(context)
-        from ..recommender.streaming import run_stream
-
-        with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
-            results = run_stream(
-                chosen, model, training, out=out, device=device, processes=processes, on_batch=progress.on_stream
-            )
-        if processes.is_first:
-            print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
+        _refuse_what_a_stream_ignores(context)
+        _train_on_a_stream(data, model, training, out=out, device=device, as_json=as_json)
         return
-    with join_processes() as processes, TrainingProgress(quiet=as_json or not processes.is_first) as progress:
-        parts = load_split(chosen, cache_dir=cache_dir, report=progress.tell)
+    from ..data.loading import load_split
+    from ..recommender.distributed import join_processes
+    from ..recommender.runs import train_and_measure
+    from .progress_bar import ProgressBar
+    from .results_table import print_results
+
+    with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
+        parts = load_split(data, cache_dir=cache_dir, report=progress.tell)
         progress.describe(parts)
-        _, results = runs.run(
-            chosen,
+        _, results = train_and_measure(
+            data,
             model,
             training,
             parts,
@@ -122,3 +74,33 @@ def train(
     print_results(results)
     if out is not None:
         print(f"The model is in {out}. Try: tableless recommend {out} --user ID")
+
+
+def _train_on_a_stream(
+    data: DataConfig, model: ModelConfig, training: TrainConfig, *, as_json: bool, **settings: Any
+) -> None:
+    from ..recommender.distributed import join_processes
+    from ..recommender.streaming import run_stream
+    from .progress_bar import ProgressBar
+
+    with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
+        results = run_stream(data, model, training, processes=processes, on_batch=progress.on_stream, **settings)
+    if processes.is_first:
+        print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
+
+
+def _refuse_what_a_stream_ignores(context: typer.Context) -> None:
+    """Refuse options that mean nothing with --stream, where they were typed.
+
+    The list holds what a stream *uses*: a new option is refused until somebody has thought of streams.
+    """
+    typed = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in _USED_BY_A_STREAM and was_typed(context, parameter.name)
+    ]
+    if typed:
+        raise ValueError(
+            f"--stream reads the data once, as it comes, and has no use for {', '.join(typed)}; "
+            "leave out one or the other"
+        )

@@ -95,6 +95,8 @@ def forget_pages(array: NDArray[Any] | None) -> None:
 if TYPE_CHECKING:
     import polars as pl
 
+Rows = NDArray[np.int32]
+"""Users or items by their rows: their places in the data."""
 Kind = Literal["integer", "string"]
 # Told what happens, and how much of how much of it is done (None: not known; a mere remark has neither).
 Report = Callable[[str, int | None, int | None], None]

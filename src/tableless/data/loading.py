@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,15 +146,33 @@ def _fingerprint(*sources: ActionFiles | None) -> str:
 class DataConfig:
     """Which interactions, and how they are split."""
 
-    data: str
-    data_dir: str | None = None
-    user_col: str | None = None
-    item_col: str | None = None
-    time_col: str | None = None
-    core: int = 0
-    split: str = "leave-one-out"  # or global-time, or column, or column:NAME
+    data: str = field(
+        metadata={"argument": True, "help": "A file, a directory of parquet files, a known name, or `world`."}
+    )
+    data_dir: str | None = field(
+        default=None,
+        metadata={
+            "is_path": True,
+            "envvar": "TABLELESS_DATA",
+            "help": "Where known datasets are looked for, and downloaded to.",
+        },
+    )
+    user_col: str | None = field(default=None, metadata={"help": "Column of the user ids; guessed from common names."})
+    item_col: str | None = field(default=None, metadata={"help": "Column of the item ids; guessed from common names."})
+    time_col: str | None = field(default=None, metadata={"help": "Column of the times; guessed from common names."})
+    core: int = field(default=0, metadata={"help": "First keep only users and items with at least this many actions."})
+    split: str = field(
+        default="leave-one-out",
+        metadata={
+            "help": "leave-one-out (each user's last), global-time, or column: the column `split` (another: "
+            "column:NAME) says train, validation or test."
+        },
+    )
     split_seed: int = 0
-    test: str | None = None  # a file with the test actions: everything in `data` is then for training
+    test: str | None = field(
+        default=None,
+        metadata={"help": "A file with the test actions: everything in DATA is then for training."},
+    )
 
     def __post_init__(self) -> None:
         if self.split not in ("leave-one-out", "global-time") and not self.part_col:

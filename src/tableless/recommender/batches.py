@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from queue import Queue
+from threading import Thread
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +18,8 @@ from ..data.interactions import Interactions
 from ..kernels.sampling import mark_distinct, sample_negatives, sort_within_users
 
 _MOST_SHUFFLED = 1 << 24
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,36 @@ class Batches:
         distinct_users, user = self._user_marks.distinct(users)
         distinct_items, item = self._item_marks.distinct(items)
         return Batch(distinct_users, distinct_items, user, item, weight)
+
+
+def prefetch(items: Iterator[_Item], depth: int = 4) -> Iterator[_Item]:
+    """Prepare the next few in another thread; sampling negatives runs outside Python's lock."""
+    queue: Queue[_Item | BaseException | None] = Queue(depth)
+    abandoned = False
+
+    def fill() -> None:
+        try:
+            for item in items:
+                if abandoned:
+                    return
+                queue.put(item)
+            queue.put(None)
+        except BaseException as error:
+            queue.put(error)
+
+    worker = Thread(target=fill, daemon=True)
+    worker.start()
+    try:
+        while (item := queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        abandoned = True
+        while worker.is_alive():  # it may be waiting for room
+            while not queue.empty():
+                queue.get_nowait()
+            worker.join(0.01)
 
 
 class _Order:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.splits import Split
-from .ranking import Outcome, Part, Sample, count_all, count_drawn, count_top, draw_sample
+from .ranking import HeldOut, Outcome, Sample, count_all, count_drawn, count_top, draw_sample
 from .scoring import Scorer
 
 Values = NDArray[np.float64]
@@ -99,11 +99,11 @@ class Measured:
         return self.means | errors | sizes
 
 
-def evaluate(
+def measure_scorer(
     score: Scorer,
     split: Split,
     *,
-    on: Part = "test",
+    on: HeldOut = "test",
     max_pairs: float = EXACT_PAIRS,
     known_only: bool = False,
     metrics: Collection[str] = tuple(METRICS),
@@ -115,10 +115,12 @@ def evaluate(
     has no rows for them can't be asked.
     """
     sample = draw_sample(split, on=on, max_pairs=max_pairs, known_only=known_only, seed=seed)
-    return evaluate_on(sample, score, split, metrics=metrics)
+    return measure_on_sample(sample, score, split, metrics=metrics)
 
 
-def evaluate_on(sample: Sample, score: Scorer, split: Split, *, metrics: Collection[str] = tuple(METRICS)) -> Measured:
+def measure_on_sample(
+    sample: Sample, score: Scorer, split: Split, *, metrics: Collection[str] = tuple(METRICS)
+) -> Measured:
     """Measure a scorer on users and items that were drawn before."""
     cutoffs = [METRICS[name].cutoff for name in metrics]
     if sample.others is None:
@@ -129,11 +131,6 @@ def evaluate_on(sample: Sample, score: Scorer, split: Split, *, metrics: Collect
             popular_first = np.argsort(-np.bincount(split.train.items, minlength=split.train.num_items), kind="stable")
             order = popular_first[popular_first < sample.num_items].astype(np.int32)
             outcome = outcome.with_places(count_top(score, sample, order=order, cutoff=largest))
-    return summarise(outcome, sample, split, metrics=metrics)
-
-
-def summarise(outcome: Outcome, sample: Sample, split: Split, *, metrics: Collection[str] = tuple(METRICS)) -> Measured:
-    """Means and standard errors over users, and the AUC of groups of actions."""
     return Measured(
         **means_and_errors(outcome, metrics),
         num_evaluated=len(sample.users),

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data.interactions import Interactions
+from ..data.interactions import Interactions, Rows
 from ..data.loading import DataConfig, load_split, recorded_data
 from ..data.sources import DATASETS
 from ..data.splits import Split
 from ..data.world import World
 from ..embedding.ids import to_ids
-from .evaluation import evaluate, evaluate_on, means_and_errors
+from .evaluation import means_and_errors, measure_on_sample, measure_scorer
 from .models import Recommender
 from .ranking import Outcome, draw_sample, outcome_of
 from .run_directory import Side, StoredRun
-from .scoring import Rows, Scorer, by_rows, model_scores, popularity_scores
+from .scoring import Scorer, by_rows, model_scores, popularity_scores
 
 EXACT_SECONDS = 20
-"""An evaluation over all users and items that would take longer than about this is done on a sample (samples.py)."""
+"""Where an evaluation over all users and items would take longer than about this, a sample is drawn (ranking.py)."""
 
 
 def measure(model: Recommender, split: Split) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def measure(model: Recommender, split: Split) -> dict[str, Any]:
     which can be compared with those of a model that knows no others.
     """
     score, settings = model_scores(model, split), _settings(model)
-    test = evaluate(score, split, on="test", **settings)
-    validation = evaluate(score, split, on="validation", **settings)
+    test = measure_scorer(score, split, on="test", **settings)
+    validation = measure_scorer(score, split, on="validation", **settings)
     results = test.as_dict() | {
         "validation": validation.as_dict(),
         "validation_auc": validation.auc,
@@ -46,7 +46,7 @@ def measure(model: Recommender, split: Split) -> dict[str, Any]:
         "embedding_parameters": model.embedding_parameters,
     }
     if model.answers_new_ids and 0 < _count_unanswerable(split) < len(split.test_users):
-        results["known"] = evaluate(score, split, **settings | {"known_only": True}).as_dict()
+        results["known"] = measure_scorer(score, split, **settings | {"known_only": True}).as_dict()
     return results
 
 
@@ -56,11 +56,11 @@ def measure_floor(data: DataConfig, model: Recommender, split: Split) -> dict[st
     Both on the users and items that the model is measured on.
     """
     sample = draw_sample(split, on="test", **_settings(model))
-    floor = evaluate_on(sample, popularity_scores(split.train), split)
+    floor = measure_on_sample(sample, popularity_scores(split.train), split)
     results: dict[str, Any] = {"popularity": floor.as_dict(), "popularity_auc": floor.auc}
     world = World.parse(data.data)
     if world is not None and data.core == 0 and data.split == "leave-one-out":
-        best = evaluate_on(sample, by_rows(lambda users: torch.from_numpy(world.scores(users)).float()), split)
+        best = measure_on_sample(sample, by_rows(lambda users: torch.from_numpy(world.scores(users)).float()), split)
         results |= {"best_possible": best.as_dict(), "best_possible_auc": best.auc}
     return results
 

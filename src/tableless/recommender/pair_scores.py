@@ -1,14 +1,12 @@
-"""A ReLU network over pairs that repeat their members: the inner loop of training and evaluating MLP.
+"""Scores of many pairs that repeat their users and items: the inner loops of training and evaluating.
 
-Its first layer is linear in user and item, so it is computed once for each distinct one and only added up for a pair.
-Pairs go through all layers in chunks whose activations stay in the cache; as plain operations over the whole batch, the
-passes over memory take as long as the matrix products.
+In plain torch operations, most of a training step goes into a copy of both vectors for every pair, and into scattering
+a gradient for each. A compiled loop over the distinct vectors, which fit the cache, needs no copies.
 
-
-Inner products of many pairs that repeat their members: the inner loop of training GMF.
-
-Gathering a copy of both vectors for every pair, and scattering a gradient for each, is most of a training step in plain
-torch operations; one compiled loop over the distinct vectors, which fit the cache, does without the copies.
+- GMF: `inner_products` are the inner products of pairs.
+- MLP: the first layer is linear in user and item. It is computed once for each distinct one, and only added up for a
+  pair. `score_pairs` and `score_everything` take the pairs through the other layers in chunks whose activations stay in
+  the cache. Over the whole batch at once, moving memory would take as long as the matrix products.
 """
 
 from __future__ import annotations
@@ -20,12 +18,67 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..kernels import pairs as loops
 from ..kernels.resources import in_parallel
 
 _CHUNK = 512  # pairs: 256 numbers each are half a megabyte
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight [outputs, inputs] and bias of each layer after the first; all but the last are followed by a ReLU."""
+
+
+def inner_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+    """Vectors [distinct users, dim] and [distinct items, dim], positions [batch] and [batch, n] -> [batch, n]."""
+    if users.device.type == "cpu" and not torch.compiler.is_exporting():
+        return _pair_products(users, items, user, item)
+    return torch.bmm(items[item], users[user].unsqueeze(-1)).squeeze(-1)
+
+
+@torch.library.custom_op("tableless::pair_products", mutates_args=(), device_types="cpu")
+def _pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+    out = torch.empty(item.shape)
+    vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
+    loops.inner_products(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
+    return out
+
+
+@_pair_products.register_fake
+def _(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+    return torch.empty(item.shape)
+
+
+@torch.library.custom_op("tableless::pair_gradients", mutates_args=(), device_types="cpu")
+def _pair_gradients(
+    gradient: Tensor, users: Tensor, items: Tensor, user: Tensor, item: Tensor
+) -> tuple[Tensor, Tensor]:
+    of_users, of_items = torch.zeros_like(users), torch.zeros_like(items)
+    loops.pair_gradients(
+        gradient.contiguous().numpy(),
+        users.detach().contiguous().numpy(),
+        items.detach().contiguous().numpy(),
+        user.contiguous().numpy(),
+        item.contiguous().numpy(),
+        of_users.numpy(),
+        of_items.numpy(),
+    )
+    return of_users, of_items
+
+
+@_pair_gradients.register_fake
+def _(gradient: Tensor, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(users), torch.empty_like(items)
+
+
+def _keep_inputs(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _products_backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    of_users, of_items = _pair_gradients(gradient, *ctx.saved_tensors)  # type: ignore[attr-defined]
+    return of_users, of_items, None, None
+
+
+_pair_products.register_autograd(_products_backward, setup_context=_keep_inputs)
 
 
 def score_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, layers: Layers) -> Tensor:
@@ -45,7 +98,7 @@ def after_first(sums: Tensor, layers: Layers) -> Tensor:
 
 
 def score_everything(users: Tensor, items: Tensor, layers: Layers, *, lists: Tensor | None = None) -> Tensor:
-    """First-layer halves [users, width] and [items, width] -> scores [users, items]; no gradient is kept.
+    """First-layer halves [users, width] and [items, width] -> scores [users, items], without a gradient.
 
     With `lists` [users, n], positions of items, each user is scored with the items of their own list: [users, n].
     """
@@ -77,8 +130,8 @@ class _ScorePairs(torch.autograd.Function):
         layers = list(zip(flat[::2], flat[1::2], strict=True))
         hidden = [torch.empty(len(user), len(bias)) for _, bias in layers]
         sums = torch.empty(min(_CHUNK, len(user)), users.shape[1])
-        for part in _chunks(len(user)):
-            values = _sum(users, items, user[part], item[part], sums)
+        for part in _in_chunks(len(user)):
+            values = _add_pairs(users, items, user[part], item[part], sums)
             for (weight, bias), after in zip(layers, hidden, strict=True):
                 values = torch.addmm(bias, values, weight.mT, out=after[part])
                 if after is not hidden[-1]:
@@ -95,8 +148,8 @@ class _ScorePairs(torch.autograd.Function):
         to_flat = [torch.zeros_like(tensor) for tensor in flat]
         to_users, to_items = torch.zeros_like(users), torch.zeros_like(items)
         sums = torch.empty(min(_CHUNK, len(user)), users.shape[1])
-        for part in _chunks(len(user)):
-            inputs = [_sum(users, items, user[part], item[part], sums), *(after[part] for after in hidden)]
+        for part in _in_chunks(len(user)):
+            inputs = [_add_pairs(users, items, user[part], item[part], sums), *(after[part] for after in hidden)]
             gradient = gradients[0][part].unsqueeze(-1)
             for number in reversed(range(ctx.num_layers)):
                 to_flat[2 * number].addmm_(gradient.mT, inputs[number])
@@ -104,83 +157,23 @@ class _ScorePairs(torch.autograd.Function):
                 gradient = gradient @ flat[2 * number]
                 if number:
                     gradient = torch.ops.aten.threshold_backward(gradient, inputs[number], 0)
-            _scatter(gradient, inputs[0], user[part], item[part], to_users, to_items)
+            _scatter_gradient(gradient, inputs[0], user[part], item[part], to_users, to_items)
         return to_users, to_items, None, None, *to_flat
 
 
-def _chunks(count: int) -> list[slice]:
+def _in_chunks(count: int) -> list[slice]:
     return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
 
 
-def _sum(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Tensor) -> Tensor:
-    from ..kernels import pairs as loops
-
+def _add_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Tensor) -> Tensor:
     out = out[: len(user)]
     vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
     loops.pair_sums(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
     return out
 
 
-def _scatter(gradient: Tensor, hidden: Tensor, user: Tensor, item: Tensor, to_users: Tensor, to_items: Tensor) -> None:
-    from ..kernels import pairs as loops
-
+def _scatter_gradient(
+    gradient: Tensor, hidden: Tensor, user: Tensor, item: Tensor, to_users: Tensor, to_items: Tensor
+) -> None:
     arrays = (gradient, hidden, user.contiguous(), item.contiguous(), to_users, to_items)
     loops.scatter_pairs(*(tensor.numpy() for tensor in arrays))
-
-
-def pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-    """Vectors [distinct users, dim] and [distinct items, dim], positions [batch] and [batch, n] -> [batch, n]."""
-    if users.device.type == "cpu" and not torch.compiler.is_exporting():
-        return _pair_products(users, items, user, item)
-    return torch.bmm(items[item], users[user].unsqueeze(-1)).squeeze(-1)
-
-
-@torch.library.custom_op("tableless::pair_products", mutates_args=(), device_types="cpu")
-def _pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-    from ..kernels import pairs as loops
-
-    out = torch.empty(item.shape)
-    vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
-    loops.inner_products(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
-    return out
-
-
-@_pair_products.register_fake
-def _(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-    return torch.empty(item.shape)
-
-
-@torch.library.custom_op("tableless::pair_gradients", mutates_args=(), device_types="cpu")
-def _pair_gradients(
-    gradient: Tensor, users: Tensor, items: Tensor, user: Tensor, item: Tensor
-) -> tuple[Tensor, Tensor]:
-    from ..kernels import pairs as loops
-
-    of_users, of_items = torch.zeros_like(users), torch.zeros_like(items)
-    loops.pair_gradients(
-        gradient.contiguous().numpy(),
-        users.detach().contiguous().numpy(),
-        items.detach().contiguous().numpy(),
-        user.contiguous().numpy(),
-        item.contiguous().numpy(),
-        of_users.numpy(),
-        of_items.numpy(),
-    )
-    return of_users, of_items
-
-
-@_pair_gradients.register_fake
-def _(gradient: Tensor, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(users), torch.empty_like(items)
-
-
-def _remember(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-    of_users, of_items = _pair_gradients(gradient, *ctx.saved_tensors)  # type: ignore[attr-defined]
-    return of_users, of_items, None, None
-
-
-_pair_products.register_autograd(_backward, setup_context=_remember)

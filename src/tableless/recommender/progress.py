@@ -1,162 +1,16 @@
-"""What a person sees while it trains, and the results at the end. On standard error, so that output can be piped.
-
-Progress: what a program is told while it waits. (`progress.py` has what a person sees.)"""
+"""Progress: what a program is told while it waits, and the same in words. `cli/progress_bar.py` shows it to people."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from typing_extensions import Self
-
+from ..data.loading import DataConfig, load_split
 from ..data.splits import Split
-from .evaluation import METRICS
-from .streaming import StreamReport
 from .training import EpochReport
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
-class TrainingProgress:
-    """A progress bar with epoch, loss, validation AUC, examples a second and time left."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._console = Console(stderr=True, quiet=quiet)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=quiet,
-        )
-        self._task = self._bar.add_task("preparing", total=None, note="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def tell(self, message: str, done: int | None = None, total: int | None = None) -> None:
-        """Say what is being done, with how much of it is done where that is known."""
-        if done is None:
-            self._console.print(message, highlight=False)
-        self._bar.update(self._task, description=message if done is not None else "", completed=done, total=total)
-
-    def describe(self, split: Split) -> None:
-        """Say what the data is."""
-        self.tell(split_in_words(split))
-
-    def on_run(self, index: int, total: int, line: Mapping[str, Any]) -> None:
-        """Say which run of a comparison begins."""
-        self._bar.update(self._task, description=run_in_words(line), completed=index, total=total, note="")
-
-    def on_batch(self, epoch: int, batch: int, total: int, loss: float) -> None:
-        """Move the bar."""
-        self._bar.update(
-            self._task, description=f"epoch {epoch + 1}", completed=batch, total=total, note=f"loss {loss:.4f}"
-        )
-
-    def on_stream(self, report: StreamReport) -> None:
-        """Show how far the stream is."""
-        note = f"loss {report.loss:.4f}  AUC of late {report.recent_auc:.4f}"
-        self._bar.update(self._task, description="actions", completed=report.num_actions, note=note)
-
-    def on_epoch(self, report: EpochReport) -> None:
-        """Leave a line behind."""
-        self._console.print(epoch_in_words(report), highlight=False)
-
-
-def split_in_words(split: Split) -> str:
-    """How much data there is, on one line."""
-    train = split.train
-    return (
-        f"{train.num_users:,} users, {train.num_items:,} items, {train.num_actions:,} actions to train on, "
-        f"{len(split.validation_users):,} held out for validation, {len(split.test_users):,} for test"
-    )
-
-
-def run_in_words(line: Mapping[str, Any]) -> str:
-    """Which run of a comparison it is, on one line."""
-    model = line["model"]
-    return f"{model['scheme']} {model['budget']} {model['backbone']} seed {line['train']['seed']}"
-
-
-def epoch_in_words(report: EpochReport) -> str:
-    """What an epoch has brought, on one line."""
-    best = "  best so far" if report.is_best else ""
-    return (
-        f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}  "
-        f"{report.examples_per_second:,.0f} examples/s{best}"
-    )
-
-
-def render_results(results: Mapping[str, Any]) -> Table:
-    """The figures of one model."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, metric in METRICS.items():
-        if name in results:
-            table.add_row(f"test {metric.label}", _with_error(results, name))
-            if name in results.get("popularity", {}):
-                table.add_row("  popularity alone", _with_error(results["popularity"], name))
-            if name in results.get("best_possible", {}):
-                table.add_row("  best possible in this world", _with_error(results["best_possible"], name))
-    for name, metric in METRICS.items():
-        if name in results.get("validation", {}):
-            table.add_row(f"validation {metric.label}", _with_error(results["validation"], name))
-    for group, auc in results.get("auc_by_group", {}).items():
-        table.add_row(f"test AUC, {group}{'' if 'new' in group else ' items'}", f"{auc:.4f}")
-    for name, label in _SIZES.items():
-        if results.get(name) is not None:
-            table.add_row(label, f"{results[name]:,}")
-    return table
-
-
-def _with_error(results: Mapping[str, Any], name: str) -> str:
-    """A mean and its standard error over users, where there is one."""
-    error = results.get(f"{name}_se")
-    return f"{results[name]:.4f}" + ("" if error is None else f" ± {error:.4f}")
-
-
-def remarks(results: Mapping[str, Any]) -> Iterator[str]:
-    """What the figures alone do not say."""
-    if "evaluated" in results:
-        users = f"{results['evaluated']:,} of {results['held_out']:,} users with held-out actions"
-        yield f"Measured on {users}; ± is the standard error over users."
-    if results.get("auc_items"):
-        yield f"The AUC is against {results['auc_items']:,} items drawn for each user, the rest over all items."
-    if results.get("unanswered"):
-        yield (
-            f"{results['unanswered']:,} test actions have a user or an item that was not in training: this scheme "
-            "can't answer for them (one that is open to new ids, such as dhe, can)."
-        )
-    if results.get("capped"):
-        yield "Training ended at its limit of epochs, and not by itself: more may be better (--epochs)."
-
-
-_SIZES = {
-    "num_parameters": "parameters",
-    "embedding_parameters": "  of the embeddings",
-    "epochs": "epochs of the last stage",
-    "seconds": "seconds",
-}
 
 
 @dataclass(frozen=True)
@@ -223,3 +77,35 @@ class Listener:
     def on_run(self, index: int, total: int, line: Mapping[str, Any]) -> None:
         """A run of a comparison that begins."""
         self.tell(Progress("run", run_in_words(line), index, total))
+
+
+def load_and_describe(config: DataConfig, *, cache_dir: str | os.PathLike[str] | None, listener: Listener) -> Split:
+    """The data, ready to train on. The listener is told how far reading is, and how much there is."""
+    directory = None if cache_dir is None else Path(cache_dir)
+    split = load_split(config, cache_dir=directory, report=listener.on_note)
+    listener.on_note(split_in_words(split))
+    return split
+
+
+def split_in_words(split: Split) -> str:
+    """How much data there is, on one line."""
+    train = split.train
+    return (
+        f"{train.num_users:,} users, {train.num_items:,} items, {train.num_actions:,} actions to train on, "
+        f"{len(split.validation_users):,} held out for validation, {len(split.test_users):,} for test"
+    )
+
+
+def run_in_words(line: Mapping[str, Any]) -> str:
+    """Which run of a comparison it is, on one line."""
+    model = line["model"]
+    return f"{model['scheme']} {model['budget']} {model['backbone']} seed {line['train']['seed']}"
+
+
+def epoch_in_words(report: EpochReport) -> str:
+    """What an epoch has brought, on one line."""
+    best = "  best so far" if report.is_best else ""
+    return (
+        f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}  "
+        f"{report.examples_per_second:,.0f} examples/s{best}"
+    )

@@ -1,6 +1,9 @@
-"""Samples: whose held-out actions are measured, and against which items. They follow from the split alone.
+"""Ranking: where each held-out item stands among the items that its user never touched.
 
-Counting: how many untouched items score above each held-out item, and how many score the same."""
+First a sample is drawn: whose held-out actions are measured, and against which items. It follows from the split alone,
+so that every model is measured on the same. Then it is counted how many untouched items score above each held-out item,
+and how many score the same.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,25 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.interactions import Rows
 from ..data.splits import Split
 from ..kernels.ranking import add_lost, count_above_and_equal, lost_among
 from ..kernels.sampling import sample_negatives
-from .scoring import Rows, Scorer
+from .scoring import Scorer
 
-Part = Literal["validation", "test"]
+HeldOut = Literal["validation", "test"]
+Counts = NDArray[np.int64]
 
-FEWEST_USERS: dict[Part, int] = {"validation": 5_000, "test": 10_000}
-"""How many users are measured at least, where there are so many: with fewer, the spread over users hides what models
-differ by."""
+FEWEST_USERS: dict[HeldOut, int] = {"validation": 5_000, "test": 10_000}
+"""How many users are measured at least, where there are so many. With fewer, the spread over users is larger than the
+differences between models."""
 DRAWN_ITEMS = 400
-"""Items that are drawn for each user, where all are too many. What the draw adds to the spread over users is far below
-what the users make themselves."""
+"""Items that are drawn for each user, where all are too many. It adds far less to the spread than the users do."""
+
+_BLOCK_PAIRS = 4_000_000
+# Scores that were computed in batches of other shapes differ by rounding: those closer than this share are equal.
+_ROUNDING = 1e-6
+_FIRST_ITEMS = 1024  # of the most popular: they decide for most users whether the held-out item is among the first
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Sample:
         return np.repeat(self.users, np.diff(self.starts))
 
 
-def draw_sample(split: Split, *, on: Part, max_pairs: float, known_only: bool = False, seed: int = 0) -> Sample:
+def draw_sample(split: Split, *, on: HeldOut, max_pairs: float, known_only: bool = False, seed: int = 0) -> Sample:
     """All users with all items if these are at most `max_pairs`.
 
     Else as many users as `max_pairs` allow with all items. Where they allow less than `FEWEST_USERS`, so many are
@@ -105,14 +114,6 @@ def _touched(split: Split, users: Rows, num_items: int) -> tuple[NDArray[np.int6
     distinct = np.unique(np.concatenate(pairs)[np.concatenate(keep)])
     counts = np.bincount(distinct // num_items, minlength=len(users))
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), (distinct % num_items).astype(np.int32)
-
-
-Counts = NDArray[np.int64]
-
-_BLOCK_PAIRS = 4_000_000
-# Scores that were computed in batches of other shapes differ by rounding: those closer than this share are equal.
-_ROUNDING = 1e-6
-_FIRST_ITEMS = 1024  # of the most popular: they decide for most users whether the held-out item is among the first
 
 
 @dataclass(frozen=True)

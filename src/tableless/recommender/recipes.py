@@ -23,15 +23,13 @@ from ..data.splits import Split
 from .distributed import Processes
 from .models import Recommender
 from .teachers import Stage, Teacher, fit_to_teacher, is_table, teacher_training, untrained_teachers
-from .training import EpochReport, Journal, TrainConfig, is_capped, train
+from .training import EpochReport, Journal, TrainConfig, is_capped
+from .training_loop import OnBatch, OnEpoch, train_model
 
 LARGEST_TEACHER = 100_000_000
 """Parameters of the largest table that is worth training: 1.2 GB with its optimizer's moments."""
 
 FINE_TUNING_EPOCHS = 10
-
-OnBatch = Callable[[int, int, int, float], None]
-OnEpoch = Callable[[EpochReport], None]
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def _staged_training(
 ) -> Training:
     """One training on the data, with a record of what was done."""
     start = time.perf_counter()
-    reports = train(model, split, config, on_batch=watchers.on_batch, on_epoch=watchers.on_epoch, **settings)
+    reports = train_model(model, split, config, on_batch=watchers.on_batch, on_epoch=watchers.on_epoch, **settings)
     stage: Stage = {
         "stage": name,
         "settings": asdict(config),

@@ -24,19 +24,15 @@ from torch import Tensor
 from ..data.interactions import DataError
 from ..embedding.ids import parse_id, to_ids
 from ..embedding.scheme import EmbeddingScheme
-from ..embedding.side_features import SideFeatures
 from ..files.scheme_directory import (
     CONFIG,
     WEIGHTS,
-    build_scheme,
-    describe_scheme,
     read_json,
     read_model,
-    require_kinds,
     write_model,
 )
 from ..files.whole import replacing, write_text
-from .models import BACKBONES, MLP, Recommender
+from .models import Recommender, build_recommender
 from .scoring import RowsById
 
 if TYPE_CHECKING:
@@ -226,31 +222,6 @@ def item_list(names: Any, *, ids: NDArray[np.int64] | None = None, actions: Any 
 
     columns = {"item": names, "id": to_ids(names).numpy() if ids is None else np.array(ids)}
     return pl.DataFrame(columns if actions is None else {**columns, "actions": actions})
-
-
-def describe_recommender(model: Recommender) -> dict[str, Any]:
-    """A recommender without its weights, as plain values."""
-    name = next(name for name, kind in BACKBONES.items() if kind is type(model))
-    description = {
-        "backbone": name,
-        "users": describe_scheme(model.users),
-        "items": describe_scheme(model.items),
-        "seed": model.seed,
-    }
-    if isinstance(model, MLP) and model.item_features is not None:
-        description["item_features"] = model.item_features.config
-    return description
-
-
-def build_recommender(description: Mapping[str, Any]) -> Recommender:
-    """The recommender that was described, with its starting weights."""
-    if description["backbone"] not in BACKBONES:
-        raise ValueError(f"no backbone is called {description['backbone']!r}; known are {', '.join(BACKBONES)}")
-    users, items, seed = build_scheme(description["users"]), build_scheme(description["items"]), description["seed"]
-    if "item_features" in description:
-        require_kinds(SideFeatures, description["item_features"])
-        return MLP(users=users, items=items, item_features=SideFeatures(**description["item_features"]), seed=seed)
-    return BACKBONES[description["backbone"]](users=users, items=items, seed=seed)
 
 
 def _require_file(path: Path) -> None:

@@ -21,9 +21,8 @@ from ..embedding.schemes import SCHEMES
 from .distributed import Processes
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
-from .models import BACKBONES, Recommender
+from .models import Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
-from .run_directory import describe_recommender
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
 
@@ -32,10 +31,10 @@ from .training import EpochReport, TrainConfig
 class ModelConfig:
     """Which model; the paper's values as defaults."""
 
-    scheme: str = "dhe"
-    budget: str = "1/4"
-    backbone: str = "gmf"
-    embedding_dim: int = 32
+    scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; the README lists them."})
+    budget: str = field(default="1/4", metadata={"help": "1/4 of the full table, a number of parameters, or 64MB."})
+    backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
+    embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
 
 
@@ -43,8 +42,7 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
     if config.scheme not in SCHEMES:
         raise ValueError(f"no scheme is called {config.scheme!r}; known are {', '.join(SCHEMES)}")
-    if config.backbone not in BACKBONES:
-        raise ValueError(f"no backbone is called {config.backbone!r}; known are {', '.join(BACKBONES)}")
+    backbone = find_backbone(config.backbone)
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
@@ -53,10 +51,10 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     items = size_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
-    return BACKBONES[config.backbone](users=users, items=items, seed=seed)
+    return backbone(users=users, items=items, seed=seed)
 
 
-def run(
+def train_and_measure(
     data: DataConfig,
     model_config: ModelConfig,
     train_config: TrainConfig,

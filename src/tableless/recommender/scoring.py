@@ -1,9 +1,9 @@
-"""What a model is to say of each pair of a batch: what happened, or what a teacher expects.
+"""Scoring: users and items by their rows → scores, by a trained model, by popularity, or by anything that has them.
 
-Scoring: users and items by their rows → scores, by a trained model, by popularity, or by anything that has them.
+A row is the place of a user or an item in the data. A scheme is fed (`scheme_inputs`) the id of a row, or the row
+itself where the scheme has a table of rows. Features are kept by id, so a model always gets the ids as well.
 
-A row is the place of a user or an item in the data. What a scheme is asked for it (`scheme_inputs`) is the id, or the
-row itself where the scheme has a table of rows. Features are kept by id, so a model always gets the ids as well.
+What a model is to say of each pair of a batch stands here too: what happened, or what a teacher expects.
 """
 
 from __future__ import annotations
@@ -17,40 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.interactions import Interactions
+from ..data.interactions import Interactions, Rows
 from ..data.splits import Split
 from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
 from .batches import Batch
 from .models import Recommender
-
-Targets = Callable[[Batch], Tensor]
-"""The probability [batch, 1 + num_negatives] that each is chosen."""
-
-
-def what_happened(batch: Batch) -> Tensor:
-    """One for what the user chose, zero for the items drawn beside it."""
-    targets = torch.zeros(batch.item.shape, device=batch.item.device)
-    targets[:, 0] = 1
-    return targets
-
-
-def what_is_expected(teacher: Recommender, split: Split) -> Targets:
-    """The probabilities of a trained model.
-
-    An action says of five pairs which one happened; the teacher says of each how likely it was, and was told by all
-    actions. A model with fewer parameters learns more from the latter, and overfits later.
-    """
-    inputs = ModelInputs.of(teacher, split.train)
-
-    @torch.no_grad()
-    def targets(batch: Batch) -> Tensor:
-        return teacher.score_distinct(*inputs.of_batch(batch)).sigmoid()
-
-    return targets
-
-
-Rows = NDArray[np.int32]
 
 _CHUNK = 65_536  # items embedded at once: the codes of millions would take gigabytes
 
@@ -81,7 +53,7 @@ def by_rows(rows: Callable[[Rows], Tensor]) -> Scorer:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What a model is asked for the users and items of each row: inputs of its schemes, and ids to find features by."""
+    """What a model is fed for the users and items of each row: inputs of its schemes, and ids to find features by."""
 
     users: Tensor  # [num_users]
     items: Tensor  # [num_items]
@@ -89,7 +61,7 @@ class ModelInputs:
 
     @classmethod
     def of(cls, model: Recommender, train: Interactions) -> ModelInputs:
-        """Of all rows, where the model is."""
+        """The inputs of all rows, on the device of the model."""
         device = next(model.parameters()).device
         users, items = scheme_inputs(model.users, train.user_ids), scheme_inputs(model.items, train.item_ids)
         return cls(users.to(device), items.to(device), torch.from_numpy(np.array(train.item_ids)).to(device))
@@ -157,3 +129,29 @@ class RowsById:
                 "the training data. A scheme that is open to new ids, such as dhe, would answer"
             )
         return self._row[position]
+
+
+Targets = Callable[[Batch], Tensor]
+"""The probability [batch, 1 + num_negatives] that each is chosen."""
+
+
+def what_happened(batch: Batch) -> Tensor:
+    """One for what the user chose, zero for the items drawn beside it."""
+    targets = torch.zeros(batch.item.shape, device=batch.item.device)
+    targets[:, 0] = 1
+    return targets
+
+
+def what_is_expected(teacher: Recommender, split: Split) -> Targets:
+    """The probabilities of a trained model.
+
+    An action says which one of five pairs happened. The teacher has learned from all actions, and says how likely each
+    pair was. A model with fewer parameters learns more from that, and overfits later.
+    """
+    inputs = ModelInputs.of(teacher, split.train)
+
+    @torch.no_grad()
+    def targets(batch: Batch) -> Tensor:
+        return teacher.score_distinct(*inputs.of_batch(batch)).sigmoid()
+
+    return targets

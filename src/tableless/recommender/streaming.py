@@ -1,10 +1,8 @@
 """Training from a stream: no vocabulary, no preparation, each process reads its own share once.
 
-Only schemes that are open to new ids can do this, and it is what they are for. Every batch is first predicted, then
-learned from, so the AUC reported is that of a model on actions it has not seen.
-
-
-One run on a stream: what `train --stream` does."""
+Only schemes that are open to new ids can do this. Every batch is first predicted and then learned from, so the reported
+AUC is that of a model on actions it has not seen. `run_stream` is what `train --stream` does.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +26,11 @@ from ..embedding.hashing import split_mix_64
 from ..embedding.scheme import is_share, resolve_budget
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
-from .models import BACKBONES, Recommender
+from .models import Recommender, find_backbone
 from .run_directory import RunDirectory, item_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
-from .training import TrainConfig, adam
+from .training import TrainConfig
+from .training_loop import adam
 
 Ids = NDArray[np.int64]
 
@@ -100,8 +99,8 @@ def train_on_stream(
 ) -> StreamReport:
     """Predict, then learn from, batches of (user ids, item ids), in place.
 
-    Negatives come from a reservoir of the items seen so far, each as likely as any other, as in `train`. There is no
-    list of a user's own items, so a negative may now and then be one of them.
+    Negatives come from a reservoir of the items seen so far, each as likely as any other, as in `train_model`. There is
+    no list of a user's own items, so a negative may now and then be one of them.
     """
     if not model.answers_new_ids:
         raise ValueError("a stream brings ids nobody has numbered; take a scheme that is open to new ids, such as dhe")
@@ -181,7 +180,7 @@ def run_stream(
     sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="")
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
     schemes = [size_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
-    model = BACKBONES[model_config.backbone](users=schemes[0], items=schemes[1], seed=train_config.seed)
+    model = find_backbone(model_config.backbone)(users=schemes[0], items=schemes[1], seed=train_config.seed)
     model.to(choose_device(device))
     reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
     batches = stream_actions(

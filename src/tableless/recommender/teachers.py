@@ -1,30 +1,18 @@
-"""Teachers: tables that a model learns from, and how its schemes are made to say what the tables say."""
+"""Teachers: models of full tables that other models learn from."""
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from ..data.splits import Split
 from ..embedding.distillation import distil
 from ..embedding.tables import FullEmbedding
-from .models import GMF, MLP, Recommender
+from .models import Recommender
 from .scoring import scheme_inputs
 from .training import TrainConfig
-
-TEACHER_DECAY = 0.2
-"""Weight decay of the table to learn from: without it, the table overfits rare ids and the model learns that, too."""
-
-# The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
-# first direction is the popularity that everyone shares, and would take all attention: half that power did best
-# without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was just ahead).
-_POWER = 0.25
 
 Stage = dict[str, Any]
 """What one stage of training did, as plain values: its name, settings, seconds, epochs, whether it was capped."""
@@ -44,8 +32,8 @@ def is_table(model: Recommender) -> bool:
 
 
 def teacher_training(config: TrainConfig, teacher: Recommender) -> TrainConfig:
-    """How a table to learn from is trained: one that learns from the data itself is regularised."""
-    return replace(config, weight_decay=config.weight_decay or TEACHER_DECAY) if isinstance(teacher, GMF) else config
+    """How a table to learn from is trained: with the weight decay of its kind, unless the user has set one."""
+    return replace(config, weight_decay=config.weight_decay or teacher.table_decay)
 
 
 def fit_to_teacher(
@@ -56,19 +44,18 @@ def fit_to_teacher(
     seed: int = 0,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> Stage:
-    """Make the schemes of `model` say what the tables of `teacher` say, and take over the rest of its weights.
+    """Fit the schemes of `model` to the tables of `teacher`, and take over the rest of its weights.
 
     Returns what was done, for each side.
     """
     start = time.perf_counter()
-    targets = _gmf_targets(teacher) if isinstance(teacher, GMF) else _mlp_targets(teacher)
-    _copy_shared_weights(teacher, model)
+    model.take_over(teacher)
     ids = {
         "users": split.train.user_ids[: split.num_known_users],
         "items": split.train.item_ids[: split.num_known_items],
     }
     stage: Stage = {"stage": "fit"}
-    for side, (rows, metric) in targets.items():
+    for side, (rows, metric) in teacher.targets().items():
         scheme = getattr(model, side)
         result = distil(rows, scheme, ids=scheme_inputs(scheme, ids[side]), metric=metric, seed=seed)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
@@ -89,54 +76,6 @@ def untrained_teachers(model: Recommender, split: Split) -> list[Recommender]:
             "items": FullEmbedding(dim, vocab_size=split.num_known_items, seed=seed + 1),
         }
 
-    teachers: list[Recommender] = [GMF(**tables(), seed=model.seed)]
-    if isinstance(model, MLP):
-        features = copy.deepcopy(model.item_features)  # its own, so that both can be saved in one file
-        teachers.append(MLP(**tables(), item_features=features, seed=model.seed))
+    teachers = [kind(**tables(), seed=model.seed) for kind in model.learns_from]
     device = next(model.parameters()).device
-    return [teacher.to(device) for teacher in teachers]
-
-
-def _copy_shared_weights(teacher: Recommender, model: Recommender) -> None:
-    """Everything but the embeddings. A GMF's weight is in the targets already."""
-    shared = {key: value for key, value in teacher.state_dict().items() if not key.startswith(("users.", "items."))}
-    if isinstance(model, GMF):
-        shared["weight"] = torch.ones_like(model.weight)
-    model.load_state_dict(shared, strict=False)
-
-
-def _gmf_targets(teacher: Recommender) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """Factors of the same scores that share out each direction's weight σ evenly between users and items."""
-    assert isinstance(teacher, GMF)
-    users, items = _table(teacher.users) * teacher.weight.detach().double(), _table(teacher.items)
-    user_basis, user_rest = _orthogonal(users)
-    item_basis, item_rest = _orthogonal(items)
-    left, sigma, right = torch.linalg.svd(user_rest @ item_rest.mT)
-    metric = torch.diag((sigma / sigma.mean()) ** _POWER).float()
-    return {
-        "users": ((user_basis @ left * sigma.sqrt()).float(), metric),
-        "items": ((item_basis @ right.mT * sigma.sqrt()).float(), metric),
-    }
-
-
-def _mlp_targets(teacher: Recommender) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """The tables themselves; an error counts by what the first layer makes of it."""
-    assert isinstance(teacher, MLP)
-    dim = teacher.users.embedding_dim
-    first = teacher.first.weight.detach()
-    return {
-        "users": (_table(teacher.users).float(), first[:, :dim].mT.contiguous()),
-        "items": (_table(teacher.items).float(), first[:, dim : 2 * dim].mT.contiguous()),
-    }
-
-
-def _orthogonal(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """[n, dim] as a product [n, dim] · [dim, dim], of which the first is orthogonal, also where n is less than dim."""
-    missing = max(0, rows.shape[1] - rows.shape[0])
-    basis, rest = torch.linalg.qr(torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]))
-    return basis[: rows.shape[0]], rest
-
-
-def _table(scheme: torch.nn.Module) -> Tensor:
-    assert isinstance(scheme, FullEmbedding)
-    return scheme.table.detach().double()
+    return [teacher.to(device) for teacher in [*teachers, model.with_schemes(**tables())]]

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.interactions import Interactions, Kind
+from ..data.interactions import Interactions, Kind, Rows
 from ..data.loading import load_interactions, recorded_data
 from ..embedding.ids import find, to_ids
-from ..recommender.scoring import Rows
 
 if TYPE_CHECKING:
     import polars as pl

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from ..embedding.scheme import EmbeddingScheme
-from ..recommender.models import GMF, Recommender
+from ..recommender.models import Recommender
 from ..recommender.scoring import scheme_inputs
 from .fast_embedding import FastEmbedding
 
@@ -133,7 +133,7 @@ class Ranking:
     def __init__(self, model: Recommender, items: KnownIds, *, index: IndexKind) -> None:
         self._model = model
         self._items = items
-        self._by_index = index == "faiss" and isinstance(model, GMF)
+        self._by_index = index == "faiss" and model.scores_are_products
         self._lock = threading.Lock()
         self._prepared: Tensor | None = None
         self._index: FaissRows | None = None
@@ -144,7 +144,7 @@ class Ranking:
     ) -> tuple[list[float], list[int]]:
         """A user's vector [1, dim] -> the highest scores and the rows of their items, other than those `without`."""
         if exact is False and not self._by_index:
-            if isinstance(self._model, GMF):
+            if self._model.scores_are_products:
                 raise ValueError("exact=False needs a model that was loaded with index='faiss'")
             raise ValueError("an MLP's scores are no inner products, which an index could find; they are always exact")
         prepared, user = self.prepare(), self._model.prepare_users(person)

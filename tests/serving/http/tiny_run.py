@@ -3,8 +3,8 @@
 import threading
 
 from tableless import SCHEMES, DeepHashEmbedding
-from tableless.recommender.models import GMF
-from tableless.recommender.run_directory import RunDirectory, describe_recommender, item_list
+from tableless.recommender.models import GMF, describe_recommender
+from tableless.recommender.run_directory import RunDirectory, item_list
 from tableless.serving.http.app import build_app
 from tableless.serving.model import TrainedModel
 from tableless.serving.settings import ServerSettings

@@ -1,0 +1,126 @@
+"""What a comparison shows: a table for a terminal, and the paper's Figure 2 as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..files.whole import replacing
+from .comparison import Result
+from .evaluation import METRICS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TOP = "ndcg@10"
+"""Shown beside the AUC. The AUC counts all places alike, but people see hardly more than the first ten items."""
+
+
+def render_comparison(rows: Sequence[Result]) -> Table:
+    """The summary for a terminal."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(_remarks(rows)), caption_justify="left")
+    for name in ("", "scheme", "size", "parameters", "test AUC", "se", METRICS[TOP].label, "gap", "s"):
+        table.add_column(name, justify="left" if name in ("", "scheme") else "right", no_wrap=True)
+    for row in rows:
+        if row["auc"] is None:
+            table.add_row(row["backbone"], row["scheme"], row["budget"], "", "too small")
+            continue
+        spread = f" ±{_short(row['auc_sd'])}" if row["auc_sd"] is not None else ""
+        table.add_row(
+            row["backbone"],
+            row["scheme"],
+            row["budget"],
+            f"{row['embedding_parameters']:,}",
+            f"{_short(row['auc'])}{spread}{'†' if row['capped'] else ''}",
+            _short(row["auc_se"]),
+            _short(row[TOP]),
+            f"{row['gap_closed']:.0%}" if "gap_closed" in row else "",
+            f"{row['seconds']:.0f}",
+        )
+    return table
+
+
+def _remarks(rows: Sequence[Result]) -> Iterator[str]:
+    """What stands below the table."""
+    done = [row for row in rows if row["auc"] is not None]
+    if done:
+        yield f"Popularity alone: AUC {_short(done[0]['popularity_auc'])}, " + (
+            f"{METRICS[TOP].label} {_short(done[0]['popularity'][TOP])}, for the same users and items."
+        )
+        if "best_possible_auc" in done[0]:
+            yield f"Best possible in this world: AUC {_short(done[0]['best_possible_auc'])}."
+        counts = sorted({row["evaluated"] for row in done})
+        users = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        yield f"Measured on {users} of {done[0]['held_out']:,} users. se: standard error over users; ±: over seeds."
+        yield "Gap: share of the way from popularity to the full table."
+    if any(row["auc_items"] for row in done):
+        yield f"AUC against {done[0]['auc_items']:,} items drawn for each user; {METRICS[TOP].label} over all items."
+    if any(row["capped"] for row in done):
+        yield "†: ended at the limit of epochs, not by itself; more epochs may be better."
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}".removeprefix("0")
+
+
+def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
+    """AUC, and below it the top of the ranking, against model size: a line per scheme, a column per backbone."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("the picture is drawn by matplotlib: pip install 'tableless[cli]'") from None
+    rows = [row for row in rows if row["auc"] is not None]
+    backbones = sorted({row["backbone"] for row in rows})
+    schemes = sorted({row["scheme"] for row in rows} - {"full"})
+    figure = Figure(figsize=(5.2 * len(backbones) + 1.6, 7.6), layout="constrained")
+    panels = figure.subplots(2, len(backbones), squeeze=False, sharex="col")
+    for column, backbone in enumerate(backbones):
+        own = [row for row in rows if row["backbone"] == backbone]
+        for panel, name in zip(panels[:, column], ("auc", TOP), strict=True):
+            for number, scheme in enumerate(schemes):
+                _draw_scheme(panel, number, [row for row in own if row["scheme"] == scheme], name)
+            for row in (row for row in own if row["scheme"] == "full"):
+                panel.axhline(row[name], color="black", linestyle="--", label="full table")
+            panel.axhline(own[0]["popularity"][name], color="grey", linestyle=":", label="popularity")
+            if "best_possible" in own[0]:
+                panel.axhline(own[0]["best_possible"][name], color="green", linestyle="-.", label="best possible")
+            panel.set(ylabel=f"test {METRICS[name].label}", xscale="log")
+            _mark_sizes(panel, own)
+            panel.spines[["top", "right"]].set_visible(False)
+        panels[0, column].set_title(backbone.upper())
+        panels[1, column].set_xlabel("embedding parameters")
+    panels[0, -1].legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=130, format="png")
+
+
+def _mark_sizes(panel: Any, rows: Sequence[Result]) -> None:
+    """A mark for each budget, at the most that a scheme makes of it; a single size stands in the middle."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        if row["scheme"] != "full":
+            sizes[row["budget"]] = max(sizes.get(row["budget"], 0), row["embedding_parameters"])
+    if sizes:
+        panel.set_xlim(min(sizes.values()) / 1.5, max(sizes.values()) * 1.5)
+        panel.set_xticks(list(sizes.values()), [f"{budget}\n{size:,}" for budget, size in sizes.items()])
+        panel.minorticks_off()
+
+
+def _draw_scheme(panel: Any, number: int, rows: Sequence[Result], name: str) -> None:
+    """One line; a hollow marker is a run that ended at its limit of epochs."""
+    rows = sorted(rows, key=lambda row: row["embedding_parameters"])
+    color, marker = f"C{number}", "osD^v<>p"[number % 8]
+    sizes, values = [row["embedding_parameters"] for row in rows], [row[name] for row in rows]
+    spread = [row[f"{name}_sd"] or 0 for row in rows]
+    width = 2.4 if rows and rows[0]["scheme"] == "dhe" else 1.2
+    panel.errorbar(sizes, values, yerr=spread, color=color, linewidth=width, capsize=3)
+    for capped, face in ((False, color), (True, "white")):
+        points = [(row["embedding_parameters"], row[name]) for row in rows if row["capped"] is capped]
+        if points:
+            label = rows[0]["scheme"] + (" (ended at its limit)" if capped else "")
+            panel.plot(*zip(*points, strict=True), marker, color=color, markerfacecolor=face, label=label)
