@@ -1,7 +1,7 @@
 """What the site has beyond the Markdown in `docs/`: the reference of the commands, and pages from other folders.
 
-People also read the pages in the repository, where links lead out of `docs/` and back (`../benchmarks/…`, `docs/…`). On the
-site `docs/` is the root, and the other folders lie in it. So these links are changed when the site is built.
+People also read the pages in the repository, where links lead out of `docs/` and back (`../benchmarks/…`, `docs/…`). On
+the site `docs/` is the root, and the other folders lie in it. So these links are changed when the site is built.
 """
 
 from __future__ import annotations
