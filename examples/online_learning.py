@@ -86,7 +86,7 @@ def auc(scores: Tensor, labels: Tensor) -> float:
 def main() -> dict[str, list[float]]:
     """The AUC of each model in each quarter of the stream."""
     batches = 800
-    # Budgets are in parameters, because nobody knows how many ids there will be. Each kind has its best rate of several.
+    # Budgets are in parameters, because nobody knows how many ids will come. Each kind has the best rate of several.
     size: dict[str, Any] = {"budget": BUDGET // 2, "embedding_dim": DIM, "vocab_size": 1}
     network: dict[str, Any] = {**size, "num_hashes": 32, "depth": 2}
     told = SideFeatures(tags=TOPICS)

@@ -117,7 +117,7 @@ def build_model(split: Split, *, embed_dim: int) -> DeepFM:
 def train(
     model: nn.Module, examples: Examples, validation: Examples, *, epochs: int, learning_rate: float = 1e-3
 ) -> None:
-    """Train with the library's trainer. Keeps the weights that are best on validation, perhaps those of the beginning."""
+    """Train with the library's trainer. Keeps the weights that are best on validation, or those of the start."""
     trainer = CTRTrainer(model, optimizer_params={"lr": learning_rate, "weight_decay": 1e-5})
     best, kept = trainer.evaluate(model, validation), copy.deepcopy(model.state_dict())
     for _ in range(epochs):
