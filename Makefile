@@ -27,15 +27,16 @@ types: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Hours; stop and start it as you like, finished runs are kept. The data is looked for in $TABLELESS_DATA.
-# It begins no run after six hours; another start goes on from there.
+# Takes hours. You can stop and start it at any time: finished runs are kept. It looks for the data in $TABLELESS_DATA.
+# After six hours it begins no new run; start it again to go on.
 experiments: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments --minutes 360
 
 docs: setup
 	$(BIN)/mkdocs build --strict
 
-# The wheel alone, then the sdist with the commands, in an environment that had nothing: some minutes.
+# Builds the release, installs it in an empty environment and tries it: first the wheel alone, then the sdist with the
+# commands. Takes some minutes.
 package: setup
 	rm -rf dist out/empty
 	$(BIN)/python -m build --outdir dist

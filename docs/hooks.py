@@ -1,7 +1,7 @@
-"""What mkdocs does beyond Markdown: the reference of the commands, and pages that lie beside `docs/`.
+"""What the site has beyond the Markdown in `docs/`: the reference of the commands, and pages from other folders.
 
-Pages are written to be read in the repository as well, where links lead out of `docs/` and back (`../benchmarks/…`,
-`docs/…`). The site has no such folder: everything is where it is in the repository, but `docs/` is its root.
+People also read the pages in the repository, where links lead out of `docs/` and back (`../benchmarks/…`, `docs/…`). On
+the site `docs/` is the root, and the other folders lie in it. So these links are changed when the site is built.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 BESIDE_DOCS = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "benchmarks/*.md",
     "benchmarks/*.png",
+    "examples/*.ipynb",
     "examples/*.py",
     "experiments/*.md",
     "experiments/*.py",
@@ -30,7 +32,7 @@ COMMANDS_GO_HERE = "<!-- every command, from its own help -->"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take in what lies beside `docs/` and belongs to the site."""
+    """Add the files that lie beside `docs/` and belong to the site."""
     from mkdocs.structure.files import File
 
     root = Path(config.config_file_path).parent
@@ -41,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as the site has them, and the commands where they go."""
+    """Change links to those of the site, and put in the reference of the commands."""
     if COMMANDS_GO_HERE in markdown:
         markdown = markdown.replace(COMMANDS_GO_HERE, command_reference())
     if Path(page.file.abs_src_path or "").is_relative_to(config.docs_dir):
@@ -50,7 +52,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def command_reference() -> str:
-    """The help of every command, as it prints it."""
+    """The `--help` of every command."""
     from typer.testing import CliRunner
 
     from tableless.cli import app

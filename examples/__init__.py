@@ -1,1 +1,1 @@
-"""What can be done with the library, as programs that run."""
+"""Small programs that show what the library can do."""

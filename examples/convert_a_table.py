@@ -1,4 +1,4 @@
-"""A trained table becomes a network that needs no rows, without the data it was trained on, and is saved.
+"""A trained table becomes a network, without the data that the table was trained on. The network is saved and loaded.
 
 python -m examples.convert_a_table
 """
@@ -18,7 +18,7 @@ DIM = 32
 
 
 def trained_table() -> nn.Embedding:
-    """Stands for yours: the directions in which the items of a synthetic world differ most, one row for each item."""
+    """In place of your table: the directions in which the items of a synthetic world differ most, a row an item."""
     actions = World(num_users=1_000, num_items=1_000, num_actions=50_000).interactions()
     chosen = torch.zeros(actions.num_users, actions.num_items)
     chosen[torch.from_numpy(actions.user_rows().astype(np.int64)), torch.from_numpy(actions.items.astype(np.int64))] = 1
@@ -38,7 +38,7 @@ def shared(first: Tensor, second: Tensor) -> float:
 
 
 def main() -> dict[str, float]:
-    """Convert at several budgets; the share of the table's variance that is lost, by budget."""
+    """Convert at several budgets. Returns the share of the table's variance that is lost, by budget."""
     torch.manual_seed(0)
     table = trained_table()
     rows = len(table.weight)

@@ -46,7 +46,7 @@ class DLRM(nn.Module):
 
 
 def make_clicks(count: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """People click on what is like the items they clicked on lately. Also returns how likely each click was."""
+    """People click on items that are like those they clicked on lately. Also returns how likely each click was."""
     generator = torch.Generator().manual_seed(0)
     styles = F.normalize(torch.randn(ITEMS, 4, generator=generator), dim=-1)
     appeal = torch.randn(ITEMS, generator=generator)
@@ -64,7 +64,7 @@ def make_clicks(count: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
 
 
 def main() -> list[float]:
-    """Train for some passes over the clicks; the loss on clicks held out, before and after each pass."""
+    """Train for some passes over the clicks. Returns the loss on held-out clicks, before and after each pass."""
     torch.manual_seed(0)
     batch, labels, chances = make_clicks(44_000)
     held_out = torch.arange(40_000, 44_000)

@@ -40,7 +40,7 @@ class Events:
 
 
 def stream(batches: int) -> Iterator[Events]:
-    """With every batch one article goes and another comes. Its style is that of its topics, and a little its own."""
+    """With every batch one article leaves and a new one comes. Its style is mostly that of its topics."""
     generator = torch.Generator().manual_seed(0)
     tastes, topics = (torch.randn(count, 3, generator=generator) for count in (READERS, len(TOPICS)))
     styles = torch.randn(ARTICLES_AT_ONCE, 3, generator=generator)
@@ -63,7 +63,7 @@ def stream(batches: int) -> Iterator[Events]:
 
 
 def learn(readers: EmbeddingScheme, articles: EmbeddingScheme, *, batches: int, rate: float) -> list[float]:
-    """The AUC of each batch, predicted before it was learned from."""
+    """The AUC of each batch, which is predicted before the model learns from it."""
     optimizer = torch.optim.Adam(nn.ModuleList([readers, articles]).parameters(), rate)
     measured = []
     for events in stream(batches):
@@ -78,7 +78,7 @@ def learn(readers: EmbeddingScheme, articles: EmbeddingScheme, *, batches: int, 
 
 
 def auc(scores: Tensor, labels: Tensor) -> float:
-    """The chance that a click scores above what is no click; a tie counts half."""
+    """The chance that a click has a higher score than an article that was not clicked; a tie counts half."""
     clicked, other = scores[labels == 1][:, None], scores[labels == 0]
     return float(((clicked > other).double() + (clicked == other).double() / 2).mean())
 
@@ -86,7 +86,7 @@ def auc(scores: Tensor, labels: Tensor) -> float:
 def main() -> dict[str, list[float]]:
     """The AUC of each model in each quarter of the stream."""
     batches = 800
-    # Budgets in parameters: how many ids there will be, nobody knows. Of several rates, the best for each kind.
+    # Budgets are in parameters, because nobody knows how many ids will come. Each kind has the best rate of several.
     size: dict[str, Any] = {"budget": BUDGET // 2, "embedding_dim": DIM, "vocab_size": 1}
     network: dict[str, Any] = {**size, "num_hashes": 32, "depth": 2}
     told = SideFeatures(tags=TOPICS)

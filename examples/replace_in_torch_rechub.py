@@ -28,14 +28,14 @@ from torch_rechub.trainers import CTRTrainer
 from tableless.data.loading import find_data
 from tableless.embedding.replacement import replace_embeddings
 
-# Found on validation data: the network was fitted closely, and larger steps only lead away from there. A large batch
-# has hardly more distinct ids than a small one, and each is computed once.
+# Found on validation data. The network fits the table closely, and larger steps lead away from there. A large batch
+# has hardly more distinct ids than a small one, and each distinct id is computed once.
 TUNING_EPOCHS, TUNING_BATCH_SIZE, TUNING_LEARNING_RATE = 2, 16_384, 1e-4
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What torch-rechub takes for a data loader: batches of features by name, and labels, in a new order each time."""
+    """Stands for a data loader of torch-rechub: batches of features by name and labels, in a new order each time."""
 
     features: Mapping[str, Tensor]  # each int64 [n]
     labels: Tensor  # float32 [n]
@@ -61,7 +61,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model has come to."""
+    """The result of one model."""
 
     parameters: int
     auc: float  # on the test
@@ -89,7 +89,7 @@ def main() -> None:
 def measure(
     split: Split, budgets: Sequence[str], *, min_rows: int, embed_dim: int = 32, epochs: int = 7, seed: int = 0
 ) -> dict[str, Outcome]:
-    """The trained model, and for each budget what becomes of it."""
+    """The results of the trained model, and of the model replaced at each budget."""
     torch.manual_seed(seed)
     model = build_model(split, embed_dim=embed_dim)
     train(model, split.train, split.validation, epochs=epochs)
@@ -117,7 +117,7 @@ def build_model(split: Split, *, embed_dim: int) -> DeepFM:
 def train(
     model: nn.Module, examples: Examples, validation: Examples, *, epochs: int, learning_rate: float = 1e-3
 ) -> None:
-    """With the library's trainer; what is best on validation stays, be it what was there before."""
+    """Train with the library's trainer. Keeps the weights that are best on validation, or those of the start."""
     trainer = CTRTrainer(model, optimizer_params={"lr": learning_rate, "weight_decay": 1e-5})
     best, kept = trainer.evaluate(model, validation), copy.deepcopy(model.state_dict())
     for _ in range(epochs):

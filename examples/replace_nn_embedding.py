@@ -15,7 +15,7 @@ USERS, ITEMS, DIM = 1_500, 1_000, 16
 
 
 class Clicks(nn.Module):
-    """Nothing in here knows of tableless, before or after."""
+    """A model in plain PyTorch: nothing in it refers to tableless."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,14 +54,14 @@ def train(model: nn.Module, users: Tensor, items: Tensor, labels: Tensor, *, epo
 
 @torch.no_grad()
 def auc(model: nn.Module, users: Tensor, items: Tensor, labels: Tensor) -> float:
-    """The chance that a click scores above what is no click."""
+    """The chance that a click has a higher score than an item that was not clicked."""
     ranks = model.eval()(users, items).argsort().argsort().double() + 1
     clicks = int(labels.sum())
     return float((ranks[labels == 1].sum() - clicks * (clicks + 1) / 2) / (clicks * (len(labels) - clicks)))
 
 
 def main() -> dict[str, float]:
-    """Train, replace, train a little more; the AUC on examples held out, at each stage."""
+    """Train, replace, train a little more. Returns the AUC on held-out examples at each stage."""
     torch.manual_seed(0)
     data = make_clicks(200_000)
     seen, held_out = [part[:180_000] for part in data], [part[180_000:] for part in data]

@@ -48,7 +48,7 @@ def histories(split: Split) -> Tensor:
 
 
 def train(model: TwoTowers, split: Split, past: Tensor, *, epochs: int) -> None:
-    """Each user's item must score above the other items of the batch, popular ones handicapped for coming up often."""
+    """Each user's item must score above the other items of the batch. Popular items come up often and count less."""
     users = torch.from_numpy(split.train.user_rows().astype(np.int64))
     items = torch.from_numpy(split.train.items.astype(np.int64))
     log_share = torch.bincount(items, minlength=split.train.num_items).clamp(min=1).div(len(items)).log()
@@ -56,9 +56,9 @@ def train(model: TwoTowers, split: Split, past: Tensor, *, epochs: int) -> None:
     for _ in range(epochs):
         for batch in torch.split(torch.randperm(len(items)), 512):
             user, item = users[batch], items[batch]
-            known = past[user].masked_fill(past[user] == item[:, None], PADDING)  # not what is to be predicted
+            known = past[user].masked_fill(past[user] == item[:, None], PADDING)  # without the item to predict
             scores = model.user_vectors(user, known) @ model.items(item).T - log_share[item]
-            twins = (item[:, None] == item) & ~torch.eye(len(item), dtype=torch.bool)  # the right answer once more
+            twins = (item[:, None] == item) & ~torch.eye(len(item), dtype=torch.bool)  # other rows with the same item
             loss = F.cross_entropy(scores.masked_fill(twins, -torch.inf), torch.arange(len(item)))
             optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -76,14 +76,14 @@ def recall(found: Tensor, split: Split) -> float:
 
 
 def main() -> dict[str, float]:
-    """Train, index, search; recall of the towers, of popularity, and of the world's own probabilities."""
+    """Train, index, search. Returns the recall of the towers, of popularity, and of the world's own probabilities."""
     torch.manual_seed(0)
     world = World(num_users=1_000, num_items=600, num_actions=40_000, num_clusters=12)
     split = split_leave_one_out(world.interactions())
     users, items = torch.arange(world.num_users), torch.arange(world.num_items)
     past, model = histories(split), TwoTowers(num_users=len(users), num_items=len(items))
     train(model, split, past, epochs=6)
-    index = faiss.IndexFlatIP(DIM)  # exact; for millions of items an approximate one takes its place
+    index = faiss.IndexFlatIP(DIM)  # exact; take an approximate index for millions of items
     with torch.no_grad():
         index.add(model.eval().items(items).numpy())
         _, nearest = index.search(model.user_vectors(users, past).numpy(), 300)

@@ -1,5 +1,6 @@
 """The documentation keeps its word: examples run, commands have the options it names, links lead somewhere."""
 
+import dataclasses
 import inspect
 import re
 import shutil
@@ -18,15 +19,34 @@ from tableless.recommender.training import TrainConfig
 from tests.documents import PAGES, ROOT, command_lines, example_of, links, name_of, python_examples
 from tests.embedding import test_scheme_contract as contract
 
-FUNCTIONS = [tableless.train, tableless.evaluate, tableless.compare, tableless.export, tableless.load]
-OTHERS = [tableless.TrainConfig, tableless.Progress, tableless.GMF, tableless.MLP, tableless.TrainedModel.save]
+FUNCTIONS = [
+    tableless.train,
+    tableless.evaluate,
+    tableless.compare,
+    tableless.export,
+    tableless.load,
+    tableless.to_ids,
+    tableless.distil,
+    tableless.replace_embeddings,
+    tableless.load_scheme,
+]
+CLASSES = [
+    tableless.GMF,
+    tableless.MLP,
+    tableless.EmbeddingBag,
+    tableless.HashFamily,
+    tableless.LSH,
+    tableless.SideFeatures,
+]
+RECORDS = [tableless.TrainConfig, tableless.Progress, tableless.Distillation, tableless.Replacement]
+OTHERS = [tableless.save_scheme, tableless.TrainedModel.save]
 EXAMPLES = [
     *(
         pytest.param(code, id=f"{name_of(page)}-{number}")
         for page in PAGES
         for number, code in enumerate(python_examples(page))
     ),
-    *(pytest.param(example_of(thing), id=thing.__name__) for thing in (*FUNCTIONS, *OTHERS)),
+    *(pytest.param(example_of(thing), id=thing.__name__) for thing in (*FUNCTIONS, *CLASSES, *RECORDS, *OTHERS)),
 ]
 COMMANDS = [pytest.param(line, id=" ".join(line)) for page in PAGES for line in command_lines(page)]
 
@@ -56,13 +76,27 @@ def test_an_example_runs_as_it_is_written(code, trained, tmp_path, monkeypatch):
     assert len(namespace) > 2, "it imported and defined something"
 
 
+def explained(thing: object, section: str) -> list[str]:
+    """The names that a section of a docstring explains."""
+    listed = (inspect.getdoc(thing) or "").partition(f"\n{section}:\n")[2].partition("\n\n")[0]
+    return re.findall(r"^    (\w+): \S", listed, re.MULTILINE)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_every_parameter_of_a_public_function_is_explained(function):
     documented = inspect.getdoc(function)
-    arguments = documented.partition("Args:\n")[2].partition("\n\n")[0]
-    explained = re.findall(r"^    (\w+): \S", arguments, re.MULTILINE)
-    assert explained == list(inspect.signature(function).parameters)
+    assert explained(function, "Args") == list(inspect.signature(function).parameters)
     assert all(f"\n{section}:\n    " in documented for section in ("Returns", "Raises", "Example"))
+
+
+@pytest.mark.parametrize("thing", [*CLASSES, tableless.save_scheme], ids=lambda thing: thing.__name__)
+def test_every_argument_of_a_public_class_is_explained(thing):
+    assert explained(thing, "Args") == list(inspect.signature(thing).parameters)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_every_field_of_a_public_record_is_explained(record):
+    assert explained(record, "Attributes") == [field.name for field in dataclasses.fields(record)]
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -1,6 +1,42 @@
 """The examples do what they say, as they stand."""
 
+import json
+import re
+
 import pytest
+
+from tests.documents import ROOT
+
+NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
+
+
+def code_cells() -> list[dict]:
+    return [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_goes_from_a_frame_to_recommendations_that_fit(tmp_path, monkeypatch):
+    matplotlib = pytest.importorskip("matplotlib", reason="pip install 'tableless[cli]'")
+    matplotlib.use("agg")
+    monkeypatch.chdir(tmp_path)
+    done: dict = {}
+    for cell in code_cells():
+        exec("".join(cell["source"]), done)
+    done["plt"].close("all")
+    auc = {row["scheme"]: row["auc"] for row in done["rows"]}
+    assert done["fitting"] > 0.9
+    assert done["results"]["auc"] > done["results"]["popularity"]["auc"] + 0.1
+    assert auc["dhe"] > auc["full"] - 0.03
+    assert (tmp_path / "runs" / "films" / "model.safetensors").exists()
+
+
+def test_the_notebook_is_kept_with_its_pictures_and_without_traces_of_a_machine():
+    outputs = [output for cell in code_cells() for output in cell["outputs"]]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert all(cell["outputs"] for cell in code_cells()), "it was run as a whole"
+    assert [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"] == []
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert len(text) < 300_000
+    assert re.findall(r"(?<![\w/.])/(?:home|root|tmp|work|Users|usr|opt)/", text) == []
 
 
 def test_a_plain_model_keeps_its_accuracy_when_its_tables_are_replaced():

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,32 @@ def test_an_issue_form_has_what_github_asks_of_it(path):
     assert all(field["attributes"]["label"] for field in fields)
     assert len({field["id"] for field in fields}) == len(fields) > 0
     assert any(field.get("validations", {}).get("required") for field in fields), "an empty form helps nobody"
+
+
+def test_modules_that_the_changelog_sends_people_to_exist():
+    """The tables of what has moved, in two columns: before, and now."""
+    rows = re.findall(r"^  \| .* \| (.*) \|$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(tableless[\w.]*)`", row)]
+    assert len(named) > 10
+    assert [name for name in named if not exists(name)] == []
+
+
+def exists(name: str) -> bool:
+    """Is it a module, or a name in one?"""
+    module, _, last = name.rpartition(".")
+    try:
+        return hasattr(import_module(module), last) or import_module(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_files_that_contributing_tells_people_to_change_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page.partition("## Where to add what\n")[2].partition("\n## ")[0]
+    paths = re.findall(r"`([\w/]+(?:/|\.py))`", table)
+    assert len(paths) > 8
+    roots = (ROOT, ROOT / "src" / "tableless")
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
 
 
 def test_links_of_the_security_policy_lead_to_files():

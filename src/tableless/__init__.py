@@ -2,12 +2,13 @@
 
     raw ids → ids → encode → decode → embedding
 
-`to_ids` turns what you have (strings, integers of any kind) into ids; a scheme turns ids into vectors. Every scheme of
-`SCHEMES` has the same interface; `DeepHashEmbedding` is the one that needs no table and no vocabulary.
+`to_ids` turns raw ids (strings, bytes, integers) into 64-bit ids. A scheme turns ids into vectors. All schemes of
+`SCHEMES` have the same interface; `DeepHashEmbedding` needs no table and no vocabulary. `replace_embeddings` puts
+schemes in the place of the tables of a trained model.
 
     interactions → train → a model that recommends → evaluate, compare, export
 
-`train` makes a recommender of such schemes; `load` is for one that was saved.
+`train` makes a recommender with such schemes from a DataFrame or a file. `load` reads one that was saved.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from .serving.loading import load
     from .serving.model import TrainedModel
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ENCODING_VERSION",
@@ -77,7 +78,7 @@ __all__ = [
     "train",
 ]
 
-# Imported when they are used: they need polars and pyarrow, and a program that only embeds needs none of it.
+# These are imported when they are first used: they need polars and pyarrow, and a program that only embeds does not.
 _LATER = {
     "GMF": ".recommender.models",
     "MLP": ".recommender.models",

@@ -1,4 +1,7 @@
-"""Ids → vectors: raw ids → ids → codes → embeddings."""
+"""From raw ids to vectors: raw ids → ids → codes → embeddings.
+
+The names below are public. Those that the package `tableless` does not have are for schemes of your own.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,27 @@ Mode = Literal["sum", "mean", "max"]
 
 
 class EmbeddingBag(nn.Module):
-    """`torch.nn.EmbeddingBag` over any scheme. Embeddings are pooled, never codes.
+    """`torch.nn.EmbeddingBag` over any scheme: the vectors of several ids become one.
 
-    Each distinct id is computed once. An empty bag gives zeros. Ids equal to `padding_id` do not count. With
-    `include_last_offset` the offsets end with where the last bag ends, so there is one more of them than bags.
+    Each distinct id of a batch is computed once. An empty bag gives zeros.
+
+    Args:
+        scheme: The scheme that makes the vectors.
+        mode: How they are combined: `"sum"`, `"mean"` or `"max"`.
+        padding_id: Ids equal to this one are left out.
+        include_last_offset: The offsets have one more number than there are bags: where the last bag ends.
+
+    Raises:
+        ValueError: There is no such mode.
+
+    Example:
+        ```python
+        import torch
+        from tableless import DeepHashEmbedding, EmbeddingBag
+
+        bag = EmbeddingBag(DeepHashEmbedding(32, width=64), mode="mean", padding_id=0)
+        vectors = bag(torch.tensor([[3, 7, 0], [5, 0, 0]]))  # two bags: [2, 32]
+        ```
     """
 
     def __init__(
@@ -72,7 +89,7 @@ class EmbeddingBag(nn.Module):
 def _without(
     padding_id: int, flat: Tensor, offsets: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Padding leaves before the scheme sees it: a closed one has no row for it."""
+    """Remove the padding before the scheme is called: a closed scheme may have no row for it."""
     kept = flat.ne(padding_id)
     before = F.pad(kept.cumsum(0), (1, 0))  # how many ids are kept before each position
     return flat[kept], before[offsets], None if weights is None else weights[kept]

@@ -1,10 +1,10 @@
-"""What an encoding is worth: the four properties of the paper's Table 2, measured on codes as appendix A defines them.
+"""How good an encoding is: the four properties of the paper's Table 2, measured as its appendix A defines them.
 
     for report in measure_encodings(100_000):
         print(report.name, report.unique, report.equally_similar, report.high_dimensional, report.high_entropy)
 
-Every verdict follows from a measured figure and one of the limits below. With fewer than a few dozen ids the sample is
-too small for them to mean much: any one-hot code is short, and two ids have but one distance.
+Every verdict follows from a measured figure and one of the limits below. Use at least a few dozen ids: with fewer the
+verdicts mean little, since then any one-hot code is short, and two ids have only one distance.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ from .hashing import HashFamily
 from .ids import to_ids
 from .scheme import seeded
 
-# A.1 wants a collision to be next to impossible, so one draw of the hash functions with a collision is too many.
+# A.1 asks that a collision is nearly impossible. So a single draw of the hash functions with a collision is too many.
 MAX_COLLIDING_DRAWS = 0.0
-# A.2 wants the expected distance to be the same for every pair. We have its mean over a few draws, which still wobbles:
+# A.2 asks that every pair has the same expected distance. We measure a mean over a few draws, which varies by chance:
 # for dense hashing by 0.6/√(num_hashes · draws), that is 0.7 % for 1024 hashes and 7.5 % for 8; for one-hot hashing by
-# 1/√(buckets · draws), 0.07 % for 100,000 buckets. Binary codes of 100,000 ids spread by 44 %, the identity by 160 %.
+# 1/√(buckets · draws), 0.07 % for 100,000 buckets. Codes without the property vary far more: binary codes of 100,000
+# ids by 44 %, the identity by 160 %.
 MAX_DISTANCE_SPREAD = 0.10
 # A.3 calls a space of more than 100 dimensions high.
 MAX_LOW_DIM = 100
-# A.4 wants the maximum. Binary codes fall short of it where the number of ids is not a power of two, since the highest
-# bit is then more often 0: 99 % for 100,000 ids, 86 % at worst (17 ids). One-hot codes are below 50 % from 10 ids on.
+# A.4 asks for the highest entropy. Binary codes miss it if the number of ids is not a power of two, because the highest
+# bit is then more often 0: they have 99 % for 100,000 ids, and 86 % at worst (17 ids). One-hot codes of 10 or more ids
+# are below 50 %.
 MIN_MEAN_ENTROPY = 0.80
 
-# Double one-hot hashing with as many buckets as ids has a collision in 39 % of the draws (A.1): 20 draws miss it with
-# a probability of 0.00005. Each draw of the dense hash is a pass over ids × hashes, so it gets fewer.
+# Double one-hot hashing with as many buckets as ids has a collision in 39 % of the draws (A.1). The probability that 20
+# draws miss it is 0.00005. Dense hashing has fewer draws, because each one computes ids × hashes.
 _ONE_HOT_DRAWS = 20
 _DENSE_DRAWS = 8
 
-# Values are counted in bins wide enough that the ids fill them: with 64 ids to a bin chance lowers the entropy of
-# evenly spread values by 0.8 %/ln(bins), at most 1.1 %. More than 256 bins would show nothing new.
+# Values are counted in bins, which must be wide enough that the ids fill them. With 64 ids to a bin, chance lowers the
+# entropy of evenly spread values by 0.8 %/ln(bins), at most 1.1 %. More than 256 bins would show nothing new.
 _IDS_PER_BIN = 64
 _MAX_BINS = 256
 
-# Numbers held at once, whatever the number of ids: 2 MB of codes, and the few temporaries made from them.
+# How many numbers are in memory at a time: 2 MB of codes, and the temporary results made from them.
 _CHUNK = 2**19
 
 Encode = Callable[[Tensor], Tensor]
@@ -59,17 +61,17 @@ class EncodingReport:
     name: str
     num_ids: int
     num_draws: int
-    """Over how many draws of the hash functions; 1 where nothing is drawn."""
+    """How many draws of the hash functions were measured; 1 for an encoding that draws nothing."""
     colliding_ids: float
-    """The share of the ids that have the code of another, mean over draws."""
+    """The share of the ids that have the same code as another id, averaged over draws."""
     colliding_draws: float
-    """The share of the draws in which any two ids have the same code."""
+    """The share of the draws in which at least two ids have the same code."""
     mean_distance: float
     distance_spread: float
-    """Standard deviation / mean, over pairs of ids, of the distance of their codes (averaged over draws)."""
+    """How much the distance of two codes (averaged over draws) varies over pairs: standard deviation / mean."""
     code_dim: int
     mean_entropy: float
-    """Entropy as a share of the highest possible, mean over dimensions."""
+    """The entropy as a share of the highest possible one, averaged over dimensions."""
     lowest_entropy: float
     constant_dims: int
     """Dimensions in which all ids have the same value."""
@@ -81,17 +83,17 @@ class EncodingReport:
 
     @property
     def equally_similar(self) -> bool:
-        """A.2: two codes are, on average over draws, as far apart as any other two, and not at distance zero."""
+        """A.2: on average over draws, all pairs of codes are equally far apart, and not at distance zero."""
         return self.mean_distance > 0 and self.distance_spread <= MAX_DISTANCE_SPREAD
 
     @property
     def high_dimensional(self) -> bool:
-        """A.3: codes are long."""
+        """A.3: codes have many dimensions."""
         return self.code_dim > MAX_LOW_DIM
 
     @property
     def high_entropy(self) -> bool:
-        """A.4: the dimensions are well used, and none is idle. (A mean over 1024 would not notice an idle one.)"""
+        """A.4: the entropy is high, and no dimension is constant. (A mean over 1024 would not show a constant one.)"""
         return self.mean_entropy >= MIN_MEAN_ENTROPY and self.constant_dims == 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -137,11 +139,11 @@ def paper_encodings(
 
 
 def measure_encoding(encoding: OneHotEncoding | DenseEncoding, ids: Tensor, *, seed: int = 0) -> EncodingReport:
-    """The figures of one encoding for distinct `ids`, int64 [n] with n ≥ 2, with the draws `seed`, `seed` + 1, …
+    """Measure one encoding for distinct `ids`, int64 [n] with n ≥ 2, with the draws `seed`, `seed` + 1, …
 
-    Collisions of an encoding open to all ids are looked for among as many strings too. Numbers in a row are too kind to
-    a linear hash: as a rule either no two of them at a given distance collide or a good part of all such pairs does.
-    Double hashing then collides in at most 4 draws of n; with strings it is the 39 % of appendix A.1.
+    If an encoding takes any id, collisions are also looked for among n strings. The numbers 0 … n - 1 alone would make
+    linear hashes look too good: of all pairs at a given distance, usually either none collides or a large part does. So
+    double hashing collides in at most 4 of n draws for numbers, and in the 39 % of appendix A.1 for strings.
     """
     seeds = range(seed, seed + encoding.num_draws)
     populations = [ids, _ids_of_strings(ids)] if encoding.open_vocabulary else [ids]
@@ -165,9 +167,9 @@ def measure_encoding(encoding: OneHotEncoding | DenseEncoding, ids: Tensor, *, s
 
 @dataclass(frozen=True)
 class OneHotEncoding:
-    """Codes of zeros with a single 1 in each block of `num_buckets`, kept as the positions of the ones.
+    """Codes with a single 1 in each block of `num_buckets` zeros. Only the positions of the ones are kept.
 
-    `draw(seed)` encodes: ids [n] -> positions int64 [n, blocks]. What is measured is exact, as if written out.
+    `draw(seed)` encodes: ids [n] -> positions, int64 [n, blocks]. The measured figures are those of the whole codes.
     """
 
     name: str
@@ -177,7 +179,7 @@ class OneHotEncoding:
     num_draws: int = _ONE_HOT_DRAWS
 
     def distances(self, seed: int, pairs: Tensor) -> Tensor:
-        """Ids [n, 2] -> distances [n]: a block whose ones differ adds 2 to the square."""
+        """Ids [n, 2] -> distances [n]. A block in which the ones differ adds 2 to the squared distance."""
         left, right = self.draw(seed)(pairs).unbind(-2)  # [n, blocks] each
         return (2 * (left != right).sum(-1)).double().sqrt()
 
@@ -191,9 +193,9 @@ class OneHotEncoding:
 
 @dataclass(frozen=True)
 class DenseEncoding:
-    """Codes of numbers: each one of `num_values` equally spaced in [`low`, `high`].
+    """Codes made of numbers. Each number is one of `num_values` that are equally spaced in [`low`, `high`].
 
-    `draw(seed)` encodes: ids [n] -> codes float [n, code_dim]. It is called for a chunk of ids at a time.
+    `draw(seed)` encodes: ids [n] -> codes, float [n, code_dim]. It is called for a chunk of ids at a time.
     """
 
     name: str
@@ -213,16 +215,18 @@ class DenseEncoding:
     def entropies(self, seed: int, ids: Tensor) -> tuple[Tensor, int]:
         """The entropy of each dimension as a share of the highest, [code_dim], and how many dimensions are constant.
 
-        The possible values are gathered into at most 256 bins of equally many; values outside go to the outermost.
+        The possible values are divided into at most 256 bins of equal size. A value outside [`low`, `high`] counts for
+        the first or the last bin.
         """
         num_bins = max(2, min(self.num_values, _MAX_BINS, len(ids) // _IDS_PER_BIN))
-        # Value number v of num_values belongs to bin ⌊(v + ½) · scale⌋; the ½ keeps it off the edges in float32.
+        # Value number v belongs to bin ⌊(v + ½) · scale⌋. With the ½ no value lies on the edge of a bin, where float32
+        # would round it to either side.
         scale = num_bins / self.num_values
         step = (self.high - self.low) / (self.num_values - 1)
         counts, lowest, highest = torch.zeros(0, dtype=torch.int64), torch.empty(0), torch.empty(0)
         for codes in _chunks(self.draw(seed), ids):  # [rows, code_dim]
             if not len(counts):
-                first_bin = torch.arange(codes.shape[-1]) * num_bins  # the bins of all dimensions, one after another
+                first_bin = torch.arange(codes.shape[-1]) * num_bins  # the bins of the dimensions follow each other
                 counts, lowest, highest = counts.new_zeros(len(first_bin) * num_bins), codes[0], codes[0]
             bins = (codes * (scale / step) + (0.5 - self.low / step) * scale).long().clamp_(0, num_bins - 1)
             counts += torch.bincount((bins + first_bin).flatten(), minlength=len(counts))
@@ -231,10 +235,10 @@ class DenseEncoding:
 
 
 def count_colliding_ids(encode: Encode, ids: Tensor) -> int:
-    """How many of the distinct `ids`, int64 [n], have exactly the code of another.
+    """How many of the distinct `ids`, int64 [n], have exactly the same code as another.
 
-    Ids are grouped by their first coordinate, groups split by the second, and so on until no two ids are together or
-    no coordinate is left. So whole codes are compared, though seldom more than two coordinates are looked at.
+    Ids are grouped by the first coordinate of their codes. Each group is split by the second coordinate, and so on,
+    until every id is alone or no coordinate is left. Whole codes are compared, but mostly two coordinates are enough.
     """
     probe = encode(ids[:1])
     code_dim = probe.shape[-1]
@@ -254,9 +258,9 @@ def count_colliding_ids(encode: Encode, ids: Tensor) -> int:
 
 
 def sample_pairs(num_ids: int, *, per_kind: int = 256, seed: int = 0) -> Tensor:
-    """Positions [3 · per_kind, 2] of pairs to compare: neighbours, a power of two apart, and at random.
+    """Positions [3 · per_kind, 2] of pairs to compare: neighbours, ids a power of two apart, and random pairs.
 
-    The first two kinds are where arithmetic codes give themselves away: most pairs taken at random are ordinary.
+    The first two kinds show the faults of codes that are made by arithmetic. Random pairs seldom do.
     """
     generator = seeded(seed)
     powers = 2 ** (torch.arange(per_kind) % (num_ids - 1).bit_length())
@@ -270,13 +274,13 @@ def sample_pairs(num_ids: int, *, per_kind: int = 256, seed: int = 0) -> Tensor:
 def mean_distances(encoding: OneHotEncoding | DenseEncoding, pairs: Tensor, seeds: Sequence[int]) -> Tensor:
     """The Euclidean distance between the codes of each pair of ids, [n, 2] -> float64 [n], averaged over draws.
 
-    In one draw two ids may happen to collide, which brings their codes closer; A.2 asks what to expect over all draws.
+    In a single draw two ids may collide by chance, which brings their codes closer. A.2 is about the mean over draws.
     """
     return torch.stack([encoding.distances(seed, pairs) for seed in seeds]).mean(0)
 
 
 def spread(values: Tensor) -> float:
-    """Standard deviation / mean of numbers ≥ 0; nothing but zeros has no spread."""
+    """Standard deviation / mean of numbers ≥ 0. It is 0 if all of them are zero."""
     mean = values.mean().item()
     return values.std(correction=0).item() / mean if mean else 0.0
 
@@ -286,14 +290,14 @@ def _itself(ids: Tensor) -> Tensor:
 
 
 def _ids_of_strings(ids: Tensor) -> Tensor:
-    """The ids of the strings "0", "1", …: as many, and spread over all 64 bits."""
+    """The ids of the strings "0", "1", …, one for each of `ids`. They are spread over all 64 bits."""
     return to_ids([b"%d" % number for number in ids.tolist()])
 
 
 def _columns(encode: Encode, ids: Tensor, *, out: Tensor, start: int) -> Tensor:
-    """Some coordinates of all codes, as many as `out` is wide."""
-    # Into memory that is there before: small pieces cut from each chunk and joined later would lie between the chunks
-    # and keep the freed ones from being used again, which took as much memory as all codes together.
+    """Write coordinates `start`, `start` + 1, … of all codes to `out`, as many as it has columns."""
+    # `out` is made before the chunks. Pieces that are cut from each chunk and joined later would lie in memory between
+    # the chunks, so that freed chunks could not be used again. That took as much memory as all codes together.
     done = 0
     for codes in _chunks(encode, ids):
         out[done : done + len(codes)] = codes[:, start : start + out.shape[-1]]
@@ -302,7 +306,7 @@ def _columns(encode: Encode, ids: Tensor, *, out: Tensor, start: int) -> Tensor:
 
 
 def _chunks(encode: Encode, ids: Tensor) -> Iterator[Tensor]:
-    """The codes of `ids`, [rows, code_dim] at a time."""
+    """The codes of `ids`, in chunks [rows, code_dim]."""
     rows = max(1, _CHUNK // encode(ids[:1]).shape[-1])
     return (encode(ids[start : start + rows]) for start in range(0, len(ids), rows))
 

@@ -1,12 +1,7 @@
-"""Distillation: what a table knows, learned by a scheme that is smaller.
+"""Distillation: a scheme is fitted to the rows of a trained table.
 
-Tables are computed from its rows (`EmbeddingScheme.fit_directly`), networks learn them by regression.
-
-
-Muon: momentum whose matrices are orthogonalised, so that every direction of a layer learns at the same pace.
-
-torch.optim.Muon takes single matrices and works in bfloat16, which CPUs are slow at; this one takes stacks of them
-(experts) in float32, and leaves everything that is no matrix to Adam.
+Some schemes can be computed from the rows (`EmbeddingScheme.fit_directly`). Networks learn the rows by regression, with
+the optimizer `Muon`.
 """
 
 from __future__ import annotations
@@ -25,25 +20,44 @@ from ..kernels.resources import keeping_freed_memory
 from .layers import BatchNorm
 from .scheme import EmbeddingScheme, seeded
 
+# The learning rate, for layers up to this width (docs/decisions.md).
 _RATE, _WIDEST_AT_RATE = 0.03, 192
-# Each row of the table is visited as often as makes for so many visits together, within these bounds.
+# All rows together get this many visits. A single row gets at least and at most so many.
 _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
-# Rows of a batch, for each expert: an eighth of its rows, since smaller parts are too noisy for the rate, within these
-# bounds: an update costs the same for few rows as for many, and memory is finite (docs/decisions.md).
+# A batch has this share of each expert's rows: with smaller batches the steps are too noisy for the rate. The lower
+# bound is there because a step costs about the same for few rows, the upper one because memory is finite.
 _SHARE, _SMALLEST_BATCH, _LARGEST_BATCH = 1 / 8, 2048, 8192
-# A fit has diverged if its mean error over a pass, and so many steps at least, is so much above the lowest before
-# (less is enough once half of the steps are taken), and not negligible. Those that have not came down all the way,
-# wherever they were watched (docs/decisions.md).
+# When a fit has diverged. Errors are averaged over a pass of the rows, but over at least `_WATCHED_STEPS` steps. A mean
+# that is `_DIVERGED` times the lowest mean before counts as divergence; in the second half of the steps it is
+# `_DIVERGED_AT_HALF` times. Errors below `_NEGLIGIBLE` never count. Good fits came down all the way.
 _WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1.1, 1e-3, 6
-_CHUNK = 16_384  # rows compared at once
+_CHUNK = 16_384  # rows that are compared at a time
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """How well it went, and by which settings.
+    """How well `tableless.distil` has fitted a scheme to a table, and with which settings.
 
-    `unexplained` is the share of the table's variance (in the metric used) that is left over. What was computed and
-    not learned took no steps, and has no settings.
+    Attributes:
+        unexplained: The sum of squared errors as a share of the sum of squares of the table (both by `metric`): 0 is a
+            perfect fit.
+        mean_cosine: The cosine of a row and its fitted vector, averaged over the rows.
+        steps: How many training steps it took. 0 if the scheme was computed from the rows.
+        seconds: How long it took.
+        visits: How often each row was visited. None if the scheme was computed from the rows, as below.
+        batch_size: How many rows a step had.
+        learning_rate: The highest learning rate of the attempt whose result was kept.
+
+    Example:
+        ```python
+        import torch
+        from tableless import SCHEMES, distil
+
+        table = torch.nn.Embedding(500, 16)
+        smaller = SCHEMES["low-rank"].from_budget("1/2", embedding_dim=16, vocab_size=500)
+        fit = distil(table, smaller)
+        print(f"{fit.unexplained:.0%} is lost, after {fit.steps} steps")  # low-rank is computed: 0 steps
+        ```
     """
 
     unexplained: float
@@ -52,7 +66,7 @@ class Distillation:
     seconds: float
     visits: int | None = None
     batch_size: int | None = None
-    learning_rate: float | None = None  # at its highest, of the attempt that counts
+    learning_rate: float | None = None
 
 
 @keeping_freed_memory()
@@ -69,16 +83,42 @@ def distil(
     seed: int = 0,
     on_step: Callable[[int, int, float], None] | None = None,
 ) -> Distillation:
-    """Fit `scheme`, in place, to the rows of a trained table; the data it was trained on is not needed.
+    """Fit a scheme to the rows of a trained table. The data that the table was trained on is not needed.
 
-    `ids` [rows] says which id each row belongs to (its number, if not given). `metric` [dim, n] says how an error e
-    counts: ‖e @ metric‖², and `weights` [rows] how much each row does. What can be computed is computed, and takes no
-    steps: means, least squares, a singular value decomposition. What is below is for the networks, which must learn.
+    The scheme is changed in place. Schemes made of tables are computed (by means, least squares or a singular value
+    decomposition). Networks learn the rows step by step; only they use the arguments from `visits` on. If a fit
+    diverges, it begins again at half the learning rate.
 
-    Every row is visited `visits` times: if not given 400 times, or fewer in a table of more than 7,500 rows; more is
-    better, with diminishing returns. A batch has an eighth of the rows, but at least 2048 and at most 8192 for each
-    expert. `learning_rate` is Muon's, chosen by the width of the network if not given; a fit that diverges begins again
-    at half the rate.
+    Args:
+        table: The table, or its rows as a tensor [rows, embedding_dim].
+        scheme: The scheme to fit, with as many dimensions as the table.
+        ids: The id of each row, int64 [rows]. Row i has the id i unless given.
+        metric: A matrix [embedding_dim, n] that says which errors matter: an error e counts as ‖e @ metric‖². Without
+            it, all dimensions count the same.
+        weights: How much each row counts, [rows]. All the same unless given.
+        visits: How often each row is visited. Unless given 400 times, and less often, down to 60 times, if the table
+            has more than 7,500 rows. More visits give a closer fit. With far fewer than the default a network learns
+            little but what all rows have in common.
+        batch_size: Rows of a step. Unless given an eighth of the rows, within 2048 and 8192 for each expert.
+        learning_rate: The highest learning rate of Muon. Unless given it follows from the width of the network.
+        seed: The order of the rows follows from it.
+        on_step: Is called after every step with its number, the number of all steps, and the error of the step.
+
+    Returns:
+        How well it went. The scheme is in eval mode then.
+
+    Raises:
+        ValueError: The table, `ids` and the scheme do not have matching shapes.
+
+    Example:
+        ```python
+        import torch
+        from tableless import DeepHashEmbedding, distil
+
+        table = torch.nn.Embedding(300, 8)  # in place of one that you have trained
+        network = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=300)
+        print(distil(table, network).unexplained)  # the share that is lost
+        ```
     """
     rows = (table.weight if isinstance(table, (nn.Embedding, nn.EmbeddingBag)) else table).detach()
     ids = torch.arange(len(rows)) if ids is None else ids
@@ -107,7 +147,7 @@ def distil(
 
 
 def _rate_for(scheme: nn.Module) -> float:
-    """What did best for layers of 100 to 180 units; a wide layer at that rate diverges (docs/decisions.md)."""
+    """The rate that was best for layers of 100 to 180 units, and less for wide layers, which diverge at that rate."""
     width = max((min(weight.shape[-2:]) for weight in scheme.parameters() if weight.ndim > 1), default=1)
     return _RATE * min(1.0, _WIDEST_AT_RATE / width)
 
@@ -124,7 +164,7 @@ def _fit(
     seed: int,
     on_step: Callable[[int, int, float], None] | None,
 ) -> tuple[int, float]:
-    """The regression itself; returns how many steps it took, and at which rate."""
+    """Learn the rows by regression. Returns the number of steps, and the rate of the last attempt."""
     per_pass = -(-len(rows) // min(batch_size, len(rows)))
     steps = max(1, visits) * per_pass
     beginning = {name: value.clone() for name, value in scheme.state_dict().items()}
@@ -149,13 +189,16 @@ def _told(errors: Iterator[Tensor], tell: Callable[[int, float], None]) -> Itera
 
 
 def _came_down(errors: Iterator[Tensor], watched: int, steps: int, *, is_last: bool) -> bool:
-    """Take all steps, or, unless it is the last attempt, give up where the mean error of `watched` steps has risen."""
+    """Take the steps of one attempt. Returns False as soon as it diverges; the last attempt takes all steps anyway.
+
+    It has diverged where the mean error of `watched` steps is well above the lowest mean before.
+    """
     lowest, taken = float("inf"), 0
     while len(recent := list(islice(errors, watched))) == watched:
         taken += watched
         mean = float(torch.stack(recent).mean())
         limit = _DIVERGED if 2 * taken < steps else _DIVERGED_AT_HALF
-        is_fine = mean <= max(limit * lowest, _NEGLIGIBLE)  # what is not a number is not
+        is_fine = mean <= max(limit * lowest, _NEGLIGIBLE)  # NaN is not fine: every comparison with it is false
         if not (is_fine or is_last):
             return False
         lowest = min(lowest, mean)
@@ -173,9 +216,9 @@ def _descend(
     learning_rate: float,
     seed: int,
 ) -> Iterator[Tensor]:
-    """Fit, step by step: the error of each, as a share of the table's variance."""
+    """Take step after step, and yield the error of each as a share of the table's mean square."""
     variance = ((rows @ metric).square().mean(-1) @ weights) / len(rows)
-    variance = torch.where(variance > 0, variance, 1)  # a table of zeros has none, and can be learned all the same
+    variance = torch.where(variance > 0, variance, 1)  # a table of zeros must not divide by zero
     optimizer = Muon(scheme.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, learning_rate, total_steps=steps + 1, pct_start=0.15, cycle_momentum=False, final_div_factor=1000
@@ -197,7 +240,7 @@ def _descend(
 
 @torch.no_grad()
 def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 2048) -> None:
-    """Replace the running statistics of batch norm, which lag behind the weights, by those of the final weights."""
+    """Compute the running statistics of batch norm anew. Those of training lag behind the final weights."""
     norms = [module for module in scheme.modules() if isinstance(module, BatchNorm)]
     momenta = [norm.momentum for norm in norms]
     if not norms:
@@ -205,7 +248,7 @@ def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 2048)
     scheme.train()
     for number, part in enumerate(torch.split(ids, batch_size)):
         for norm in norms:
-            norm.momentum = 1 / (number + 1)  # a plain mean over the batches
+            norm.momentum = 1 / (number + 1)  # so that the result is the plain mean over the batches
         scheme(part)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
@@ -213,7 +256,7 @@ def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 2048)
 
 @torch.no_grad()
 def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor) -> tuple[float, float]:
-    """The share of the rows' variance that the scheme leaves over, and the mean cosine."""
+    """The errors of the scheme as a share of the rows' squares, and the mean cosine."""
     errors, total, cosines = 0.0, 0.0, 0.0
     for some_ids, some_rows in zip(torch.split(ids, _CHUNK), torch.split(rows, _CHUNK), strict=True):
         vectors = scheme(some_ids)
@@ -224,14 +267,19 @@ def _compare(rows: Tensor, scheme: EmbeddingScheme, ids: Tensor, metric: Tensor)
 
 
 _STEPS = 5
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the odd polynomial whose iteration drives singular values towards 1
+# Of an odd polynomial. Applied again and again, it brings the singular values of a matrix near 1.
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _MOMENTUM = 0.95
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for weights of two or more dimensions (the last two are the matrix), Adam for the rest.
+    """Muon for weights of two or more dimensions (the last two are the matrix), Adam for all others.
 
-    One learning rate serves both: updates of a matrix are scaled to the size Adam's would have.
+    Muon makes the update of a matrix orthogonal, so that every direction of a layer learns at the same pace. Updates
+    are scaled to the size that Adam's would have, so one learning rate serves both.
+
+    It is not torch.optim.Muon, because that takes single matrices and works in bfloat16, which is slow on CPUs. This
+    one takes stacks of matrices (experts) in float32.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
@@ -239,7 +287,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -265,7 +313,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _orthogonalise(matrix: Tensor) -> Tensor:
-    """The nearest matrix with singular values near 1, by a few steps of a Newton–Schulz iteration."""
+    """The nearest matrix whose singular values are near 1, by a few steps of a Newton–Schulz iteration."""
     a, b, c = _COEFFICIENTS
     stack = matrix.reshape(-1, *matrix.shape[-2:])
     wide = stack.shape[-2] <= stack.shape[-1]

@@ -1,4 +1,4 @@
-"""The modules that take the place of `nn.Embedding` and `nn.EmbeddingBag` inside a model that cannot tell."""
+"""The modules that `replace_embeddings` puts where an `nn.Embedding` or an `nn.EmbeddingBag` was."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class _DropIn(nn.Module):
         self.num_embeddings = table.num_embeddings
         self.embedding_dim = table.embedding_dim
         self.padding_idx = table.padding_idx
-        self.dtype = table.weight.dtype  # schemes compute in float32; the model around may not
+        self.dtype = table.weight.dtype  # schemes compute in float32; the model may expect another type
         row = None if table.padding_idx is None else table.weight.detach()[table.padding_idx].clone()
-        self.register_buffer("padding_row", row)  # never trained, as in torch, and so no business of the scheme
+        self.register_buffer("padding_row", row)  # torch never trains the padding row, so it is kept as it was
         self.train(table.training)
 
     @property
     def weight(self) -> Tensor:
-        """The table as it would be, [num_embeddings, embedding_dim]: computed when asked for, differentiable.
+        """The vectors of all ids, [num_embeddings, embedding_dim]. They are computed at each access, with gradients.
 
-        To write into it changes nothing; train the scheme.
+        Writing into this tensor does not change the model. To change the vectors, train the scheme.
         """
-        # Rather than an error: models that score all items against `embedding.weight` then work as they are. A
-        # property cannot be mistaken for a parameter, so optimizers and state dicts see the scheme alone.
+        # Models that score all items against `embedding.weight` need it. As a property it is no parameter, so
+        # optimizers and state dicts see the scheme alone.
         return self._vectors(torch.arange(self.num_embeddings, device=next(self.scheme.parameters()).device))
 
     def _vectors(self, ids: Tensor) -> Tensor:
@@ -45,18 +45,18 @@ class _DropIn(nn.Module):
         return torch.where(ids.eq(self.padding_idx).unsqueeze(-1), self.padding_row, vectors)
 
     def extra_repr(self) -> str:
-        """What `print` shows."""
+        """What `print` shows of it."""
         return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}"
 
 
 class DropInEmbedding(_DropIn):
-    """`torch.nn.Embedding` over any scheme. Ids beyond the table get a vector too, if the scheme is open to them."""
+    """`torch.nn.Embedding` over any scheme. If the scheme is open to new ids, ids beyond the table get a vector too."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Int32 or int64 [...] -> [..., embedding_dim]."""
         ids = _as_ids(input)
-        # To find the distinct ids costs a sort: less than a network on the repeated ones, more than looking them up.
-        # Compiled and exported programs are better off with shapes that do not depend on the data.
+        # Finding the distinct ids costs a sort. That is cheaper than a network over repeated ids, but dearer than a
+        # lookup. Compiled and exported programs need shapes that do not depend on the data.
         if not self.scheme.is_computed or torch.compiler.is_compiling():
             return self._vectors(ids)
         distinct, inverse = torch.unique(ids, return_inverse=True)
@@ -73,7 +73,7 @@ class DropInEmbeddingBag(_DropIn):
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """Ids [bags, length], or [n] with `offsets` [bags] where each bag starts -> [bags, embedding_dim]."""
-        # Made anew because it has no weights of its own, and as a submodule would list the scheme's a second time.
+        # The bag is made for each call: it has no weights, and as a submodule it would list the scheme's a second time.
         bag = EmbeddingBag(
             self.scheme,
             mode=cast(Mode, self.mode),

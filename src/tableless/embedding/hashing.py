@@ -1,8 +1,8 @@
 """The specified universal hash family: ids → buckets, to the bit (docs/encoding-spec.md, version 1).
 
-Tables mix the bits of an id first (`mix_ids`); dense codes and routers hash the id as it is.
+Schemes that look up rows of a table mix the bits of an id first (`mix_ids`). Dense codes and routers do not.
 
-Nothing here may change once a model has been trained on it.
+The results of these functions can never change: trained models depend on them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,30 @@ _FIRST_FACTOR, _SECOND_FACTOR = 0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB -
 
 
 class HashFamily(nn.Module):
-    """`num_hashes` (k) functions from 64-bit ids to {0, …, `num_buckets` (m) - 1}, drawn from `seed` alone.
+    """Hash functions from 64-bit ids to buckets 0 … `num_buckets` - 1.
 
-    `coefficients` is int64 [num_hashes, 4]: high, low, b, p. It is a buffer: it travels with the state dict and is
-    never trained. The paper's Algorithm 2, with the repairs listed in the specification.
+    This is the paper's Algorithm 2, with the repairs that the specification lists. The functions follow from `seed`
+    alone. Their coefficients are a buffer, int64 [num_hashes, 4] (high, low, b, p): they are saved with the state
+    dict and are never trained.
 
-    `mixed` families hash `mix_ids(id)`. Tables need that: each function is a line modulo a prime, and a line sends ids
-    in a row to few of a table's rows, or to all of them evenly, by the luck of its slope.
+    Args:
+        num_hashes: How many functions there are (k in the paper).
+        num_buckets: How many buckets each function has (m in the paper).
+        seed: The functions are drawn from it.
+        mixed: Hash `mix_ids(id)` instead of the id. Tables need that. Each function is a line modulo a prime, so ids
+            that are numbered one after the other may all fall into few rows of a table.
+
+    Raises:
+        ValueError: `num_hashes` is below 1, or `num_buckets` is outside [1, 2^29].
+
+    Example:
+        ```python
+        from tableless import HashFamily, to_ids
+
+        family = HashFamily(4, num_buckets=1_000)
+        buckets = family(to_ids(["ann", "ben"]))  # int64 [2, 4]
+        print(buckets.tolist())
+        ```
     """
 
     coefficients: Tensor
@@ -47,7 +64,7 @@ class HashFamily(nn.Module):
         self.register_buffer("coefficients", torch.tensor(_coefficients(num_hashes, seed % 2**64)))
 
     def buckets(self, ids: Tensor) -> Tensor:
-        """Int64 [...] -> int64 [..., num_hashes]."""
+        """The buckets of ids: int64 [...] -> int64 [..., num_hashes]."""
         if self.mixed:
             ids = mix_ids(ids)
         if uses_kernels(ids):
@@ -55,7 +72,7 @@ class HashFamily(nn.Module):
         return torch_buckets(ids, self.coefficients, self.num_buckets)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The same as `buckets`, so that the family is a module like any other."""
+        """The same as `buckets`: a torch module is called by its forward."""
         return self.buckets(ids)
 
     def extra_repr(self) -> str:
@@ -64,27 +81,29 @@ class HashFamily(nn.Module):
 
 
 def derive_seed(seed: int, name: str) -> int:
-    """A seed for one purpose (an expert router, a feature) that shares nothing with `seed` itself or other names."""
+    """Another seed for one purpose, such as a router or a feature. Other names give other, independent seeds."""
     from .ids import to_ids
 
     return next(split_mix_64((seed ^ int(to_ids(name))) & _WORD))
 
 
 def mix_ids(ids: Tensor) -> Tensor:
-    """Int64 [...] -> int64 [...]: another order of all 64-bit numbers, in which neighbours are far apart.
+    """Replace each id by another 64-bit number, so that neighbours have nothing in common: int64 [...] -> int64 [...].
 
-    It is the output function of SplitMix64. Different ids stay different. Plain torch operations, as `torch_buckets`.
+    This is the output function of SplitMix64. Different ids stay different. It uses plain torch operations, which
+    exported programs can hold.
     """
-    # int64 products wrap around, as the function asks. `>>` copies the sign: the mask takes the copies away.
+    # Products of int64 wrap around at 64 bits, which is what the function needs. `>>` fills up with copies of the sign,
+    # and the mask removes them.
     z = (ids ^ ((ids >> 30) & ((1 << 34) - 1))) * _FIRST_FACTOR
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND_FACTOR
     return z ^ ((z >> 31) & ((1 << 33) - 1))
 
 
 def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
-    """The formula in plain torch operations: any device, and the form that ONNX and torch.export carry."""
-    # `%`, `>>` and `&` survive ONNX; torch.fmod and torch.div(rounding_mode=…) do not. Every operand is non-negative
-    # and every intermediate below 2^63, so signed arithmetic is exact.
+    """The formula in plain torch operations, for any device, and for programs exported by ONNX or torch.export."""
+    # ONNX has `%`, `>>` and `&`, but neither torch.fmod nor torch.div(rounding_mode=…). No operand is negative and
+    # every intermediate result is below 2^63, so signed arithmetic is exact.
     high, low, offset, prime = coefficients.unbind(-1)  # [num_hashes] each
     upper = ((ids >> 32) & 0xFFFFFFFF).unsqueeze(-1)
     lower = (ids & 0xFFFFFFFF).unsqueeze(-1)
@@ -93,7 +112,7 @@ def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor
 
 @torch.library.custom_op("tableless::buckets", mutates_args=(), device_types="cpu")
 def kernel_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
-    """The formula as one compiled loop, an operator that torch.compile and torch.export take as it is."""
+    """The formula as one compiled loop. It is a torch operator, so that torch.compile and torch.export know it."""
     from ..kernels import hashing as loops
 
     out = torch.empty(*ids.shape, len(coefficients), dtype=torch.int64)
@@ -108,7 +127,7 @@ def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
 
 @torch.library.custom_op("tableless::uniform_codes", mutates_args=(), device_types="cpu")
 def kernel_uniform_codes(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
-    """Buckets scaled to [-1, 1] in float32 without storing them: a quarter of the memory traffic."""
+    """Buckets scaled to [-1, 1], as float32. The buckets are not stored, which saves three quarters of the memory."""
     from ..kernels import hashing as loops
 
     out = torch.empty(*ids.shape, len(coefficients), dtype=torch.float32)
@@ -126,7 +145,7 @@ def _arrays(ids: Tensor, coefficients: Tensor) -> tuple[NDArray[np.int64], NDArr
 
 
 def split_mix_64(seed: int) -> Iterator[int]:
-    """The generator that the specification names: a few lines in any language, unlike a library's own."""
+    """The random generator of the specification. It takes a few lines in any language; a library's own does not."""
     state = seed
     while True:
         state = (state + 0x9E3779B97F4A7C15) & _WORD
@@ -136,7 +155,7 @@ def split_mix_64(seed: int) -> Iterator[int]:
         yield z ^ (z >> 31)
 
 
-# Kept because fitting to a budget builds the same family dozens of times, and finding 1024 primes takes 50 ms.
+# Results are kept: fitting to a budget builds the same family dozens of times, and finding 1024 primes takes 50 ms.
 @functools.lru_cache(maxsize=64)
 def _coefficients(num_hashes: int, seed: int) -> NDArray[np.int64]:
     random = split_mix_64(seed)
@@ -156,7 +175,7 @@ def _coefficients(num_hashes: int, seed: int) -> NDArray[np.int64]:
 
 
 def _is_prime(odd: int) -> bool:
-    """Miller–Rabin; these bases decide every odd number below 3.2·10^9."""
+    """The Miller–Rabin test. With these bases its answer is certain for every odd number below 3.2·10^9."""
     power = ((odd - 1) & (1 - odd)).bit_length() - 1  # odd - 1 = 2^power · rest
     for base in (2, 3, 5, 7):
         x = pow(base, (odd - 1) >> power, odd)

@@ -3,8 +3,8 @@
 The rules are those of docs/encoding-spec.md: an integer is its 64-bit two's-complement pattern; a string (its UTF-8
 bytes) or a bytes value is its XXH64 with seed 0, read as int64. A column has one kind or the other.
 
-
-Finding ids in a sorted list of them: which row, if any, belongs to an id."""
+`find` goes on from there: it tells where in a sorted list of ids an id stands.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +21,38 @@ from torch import Tensor
 if TYPE_CHECKING:
     import polars as pl
 
-# A column with fewer repeats than this is hashed as it stands: finding its distinct values would cost more than
-# hashing the few repeated ones again.
+# If more than this share of a column is distinct, every value is hashed. To find the distinct values first would cost
+# more time than to hash the few repeated ones again.
 _WORTH_REDUCING = 0.5
-_LONGEST_SHOWN = 200  # characters of a value in a message
-_FEW = 20_000  # strings of a list: as many are hashed one by one before polars has begun
+_LONGEST_SHOWN = 200  # characters of a value in an error message
+# A list with at most this many strings is hashed one by one: that is done before polars has been imported.
+_FEW = 20_000
 
 
 def to_ids(values: Any) -> Tensor:
-    """Raw ids as an int64 tensor of the same shape: the one way into every scheme.
+    """Turn raw ids into the int64 ids that every scheme takes.
 
-    Takes integers, strings or bytes: one alone, a list or other iterable of them, a numpy array, a torch tensor, a
-    polars or pandas Series, a pyarrow Array. None, NaN, fractions, booleans, integers outside [-2^63, 2^64) and
-    mixtures of integers and strings raise a ValueError that names the first such value and its position.
+    An integer stays the same number. A string or a bytes value becomes its 64-bit hash (XXH64). The same value gives
+    the same id on every machine, so no vocabulary is needed.
+
+    Args:
+        values: Integers, strings or bytes, all of one kind: a single value, a list or another iterable, a numpy array,
+            a torch tensor, a polars or pandas Series, or a pyarrow Array.
+
+    Returns:
+        The ids, as an int64 tensor with the shape of `values`.
+
+    Raises:
+        ValueError: A value cannot be an id: None, NaN, a fraction, a boolean, an integer outside [-2^63, 2^64), or a
+            string among integers. The message names the first such value and its position.
+
+    Example:
+        ```python
+        from tableless import to_ids
+
+        ids = to_ids(["user_42", "user_43", "someone new"])
+        print(ids.shape, to_ids([7, 8]).tolist())  # torch.Size([3]) [7, 8]
+        ```
     """
     if isinstance(values, Tensor):
         return _from_tensor(values)
@@ -79,7 +98,7 @@ def _from_tensor(values: Tensor) -> Tensor:
 def _from_numpy(values: NDArray[Any]) -> Tensor:
     if values.dtype.kind in "iu":
         wrapped = np.ascontiguousarray(values.astype(np.int64))  # uint64 wraps, as specified
-        return torch.from_numpy(wrapped).reshape(values.shape)  # a single number has become a list of one
+        return torch.from_numpy(wrapped).reshape(values.shape)  # numpy made a list of one out of a single number
     if values.dtype.kind in "OUST":
         return _from_list(values.ravel().tolist()).reshape(values.shape)
     raise _refusal(values.flat[0] if values.size else values.dtype, 0)
@@ -112,7 +131,7 @@ def _from_list(values: list[Any]) -> Tensor:
     kinds = set(map(type, values))
     if not kinds:
         return torch.empty(0, dtype=torch.int64)
-    if all(issubclass(kind, str) for kind in kinds):  # numpy's own strings are such, and it would read numbers in them
+    if all(issubclass(kind, str) for kind in kinds):  # also numpy's strings, which numpy would read as numbers below
         return torch.from_numpy(_hash_strings(values))
     if all(issubclass(kind, bytes) for kind in kinds):
         return torch.from_numpy(_hash_bytes(values))
@@ -121,7 +140,7 @@ def _from_list(values: list[Any]) -> Tensor:
         _refuse_first_unlike(values)
     try:
         return torch.from_numpy(np.fromiter(values, np.int64, len(values)))
-    except OverflowError:  # something above 2^63 - 1: a uint64, which wraps, or a mistake
+    except OverflowError:  # a value above 2^63 - 1: either a uint64, which wraps, or a mistake
         return torch.from_numpy(np.fromiter(map(_wrap, values, range(len(values))), np.int64, len(values)))
 
 
@@ -132,7 +151,7 @@ def _wrap(value: int, position: int) -> int:
 
 
 def _hash_strings(values: list[str]) -> NDArray[np.int64]:
-    """Through polars where it is installed: it finds the distinct values several times faster than a dict does."""
+    """Hash a list; by polars where it is installed, which finds distinct values several times faster than a dict."""
     try:
         if len(values) > _FEW and importlib.util.find_spec("polars"):
             import polars as pl
@@ -149,16 +168,17 @@ def _hash_strings(values: list[str]) -> NDArray[np.int64]:
 
 
 def _hash_column(values: pl.Series) -> NDArray[np.int64]:
-    """A string column: reduced to its distinct values where a sample says that this pays."""
+    """Hash a string column. If a sample shows many repeats, only the distinct values are hashed."""
     import polars as pl
 
     sample = values.gather_every(max(1, len(values) // 10_000))
     num_distinct = 0
-    if sample.n_unique() > _WORTH_REDUCING * len(sample):  # then ask about the whole column, which costs more
+    if sample.n_unique() > _WORTH_REDUCING * len(sample):  # a count over the whole column is surer, and costs more
         num_distinct = values.to_frame("raw").select(pl.col("raw").approx_n_unique()).item()
     if num_distinct > _WORTH_REDUCING * len(values):
         return _hash_bytes(values.cast(pl.Binary).to_list())
-    # Categories of our own: the default ones are shared by the whole process and would grow with every column.
+    # These categories are for this column alone. Polars' default ones belong to the whole process, and would grow with
+    # every column.
     return _hash_categories(values.cast(pl.Categorical(pl.Categories.random())))
 
 
@@ -166,8 +186,8 @@ def _hash_categories(values: pl.Series) -> NDArray[np.int64]:
     import polars as pl
 
     codes = values.to_physical().to_numpy()
-    example = np.full(int(codes.max()) + 1, -1)  # for each code a position that holds it; -1: not in this column
-    for start in range(0, len(codes), 1 << 16):  # the first block or two hold nearly every value that repeats
+    example = np.full(int(codes.max()) + 1, -1)  # for each code a position that has it; -1 if this column has none
+    for start in range(0, len(codes), 1 << 16):  # values that repeat are nearly all in the first block or two
         block = codes[start : start + (1 << 16)]
         example[block] = np.arange(start, start + len(block))
         if example.min() >= 0:
@@ -215,15 +235,18 @@ def _refusal(value: Any, position: int) -> ValueError:
 
 
 def _shown(value: Any) -> str:
-    """In one line, and not at any length."""
+    """The value in one line, cut where it is long."""
     if isinstance(value, int) and value.bit_length() > 8 * _LONGEST_SHOWN:
-        return f"an integer of {value.bit_length()} bits"  # Python refuses to write it out
+        return f"an integer of {value.bit_length()} bits"  # Python refuses to print such a number
     text = " ".join(repr(value).split())
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def find(ids: Tensor, sorted_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """For each id [...] its position in `sorted_ids` [rows] and whether it is there; the position is valid anyway."""
+    """For each id [...]: its position in `sorted_ids` [rows], and whether it is in the list at all.
+
+    The position of an id that is not in the list is that of some other id, so it can be used as an index too.
+    """
     last = sorted_ids.shape[0] - 1
     if last < 0:
         return torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
@@ -233,9 +256,9 @@ def find(ids: Tensor, sorted_ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _binary_search(sorted_ids: Tensor, ids: Tensor) -> Tensor:
-    """`torch.searchsorted` in operations that ONNX has: halving steps unrolled, as many as the list is long in bits."""
+    """`torch.searchsorted` in operations that ONNX has. The loop is unrolled: one turn for each halving of the list."""
     last = sorted_ids.shape[0] - 1
-    position = torch.zeros_like(ids)  # how many listed ids are known to be smaller
+    position = torch.zeros_like(ids)  # how many ids of the list are smaller, as far as we know
     step = 1 << last.bit_length()
     while step:
         candidate = (position + step).clamp(max=last + 1)

@@ -1,4 +1,4 @@
-"""`replace_embeddings`: the large tables of any PyTorch model become schemes, in place, without its data."""
+"""`replace_embeddings` replaces the large tables of any PyTorch model by schemes, without the data of its training."""
 
 from __future__ import annotations
 
@@ -20,9 +20,30 @@ Table = nn.Embedding | nn.EmbeddingBag
 
 @dataclass(frozen=True)
 class Replacement:
-    """A table that was replaced. `unexplained` is the share of its variance that is lost; None without distillation."""
+    """A table that `tableless.replace_embeddings` has replaced.
 
-    names: tuple[str, ...]  # where in the model, dotted; several for a shared table
+    Attributes:
+        names: The dotted names that the table had in the model. A shared table has several.
+        rows: How many rows it had.
+        embedding_dim: Dimensions of a row.
+        parameters_before: Parameters of the table.
+        parameters_after: Parameters of the scheme in its place.
+        unexplained: The share of the table that is lost, as in `tableless.Distillation`. None with `distil=False`.
+        mean_cosine: The mean cosine of rows and fitted vectors. None with `distil=False`.
+        seconds: How long it took.
+
+    Example:
+        ```python
+        import torch
+        from tableless import replace_embeddings
+
+        model = torch.nn.Sequential(torch.nn.Embedding(2_000, 16), torch.nn.Linear(16, 1))
+        (table,) = replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
+        print(table.name, table.parameters_before, table.parameters_after, table.unexplained)
+        ```
+    """
+
+    names: tuple[str, ...]
     rows: int
     embedding_dim: int
     parameters_before: int
@@ -33,7 +54,7 @@ class Replacement:
 
     @property
     def name(self) -> str:
-        """The first of its names."""
+        """The first of the names."""
         return self.names[0]
 
 
@@ -48,15 +69,41 @@ def replace_embeddings(
     visits: int | None = None,
     seed: int = 0,
 ) -> list[Replacement]:
-    """Replace every `nn.Embedding` and `nn.EmbeddingBag` with at least `min_rows` rows, in place, by a scheme.
+    """Replace the large tables of a trained model by schemes that are fitted to them.
 
-    A share ("1/4") is of each table; a number of parameters or memory ("64MB") is for all of them together, shared in
-    proportion to their sizes. With `distil` each scheme is fitted to the rows of its table, each row visited `visits`
-    times (if not given, as `tableless.distil` has it); without, it starts fresh: to be trained, or to load the
-    state dict of a model that was replaced with the same arguments.
+    Every `nn.Embedding` and `nn.EmbeddingBag` with at least `min_rows` rows is replaced in place; the code of the model
+    stays as it is. Tables that are shared stay shared. If anything is refused, the model is not changed.
 
-    `exclude` are dotted names of tables, or of modules that hold them, to leave alone. Shared tables stay shared.
-    Optimizers hold the old parameters: make them after replacing. If anything is refused, the model is as it was.
+    An optimizer that was made before still holds the old tables. Make a new one if you train further.
+
+    Args:
+        model: Any PyTorch model that holds tables.
+        budget: The size of the schemes. A share of each table (`"1/4"`); or a number of parameters or memory (`"64MB"`)
+            for all tables together, which is divided in proportion to their sizes.
+        scheme: A name of `tableless.SCHEMES`.
+        min_rows: Tables with fewer rows are left alone.
+        distil: Fit each scheme to its table. With False it starts untrained: to be trained, or to load the state dict
+            of a model that was replaced with the same arguments.
+        exclude: Dotted names of tables, or of modules that hold tables, to leave alone.
+        visits: How often the fit visits each row; unless given, as often as `tableless.distil` does by default.
+        seed: Everything random follows from it.
+
+    Returns:
+        A report for each table that was replaced.
+
+    Raises:
+        ValueError: A table cannot be replaced, or the budget is too small or larger than the tables. The message says
+            what to do.
+
+    Example:
+        ```python
+        import torch
+        from tableless import replace_embeddings
+
+        model = torch.nn.Sequential(torch.nn.EmbeddingBag(1_000, 16), torch.nn.Linear(16, 1))  # one that is trained
+        for table in replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank"):
+            print(table.name, table.parameters_before, "→", table.parameters_after)
+        ```
     """
     if scheme not in SCHEMES:
         raise ValueError(f"no scheme is called {scheme!r}; known are {', '.join(SCHEMES)}")
@@ -75,11 +122,11 @@ def replace_embeddings(
 
 
 def _find_tables(model: nn.Module, *, min_rows: int, exclude: Sequence[str]) -> list[dict[str, Table]]:
-    """For each distinct table to replace, the modules that look up in it, by name."""
+    """The tables to replace. For each one, the modules that use it, by name."""
     if isinstance(model, Table):
         raise ValueError(
-            f"the model is itself an nn.{type(model).__name__}, which nothing holds that it could be replaced in; wrap "
-            "it in a module such as nn.Sequential, or build a scheme and fit it by tableless.distil(table, scheme)"
+            f"the model is itself an nn.{type(model).__name__}; a table can only be replaced inside another module. "
+            "Wrap it in an nn.Sequential, or build a scheme and fit it by tableless.distil(table, scheme)"
         )
     modules = dict(model.named_modules(remove_duplicate=False))
     for name in exclude:
@@ -97,14 +144,14 @@ def _find_tables(model: nn.Module, *, min_rows: int, exclude: Sequence[str]) -> 
 
 
 def _require_plain(name: str, table: Table) -> None:
-    """Refuse what a drop-in would silently do differently."""
+    """Refuse a table with features that the module in its place would not have."""
     kind = nn.Embedding if isinstance(table, nn.Embedding) else nn.EmbeddingBag
     if type(table).forward is not kind.forward:
         reason = f"is a {type(table).__name__} with a forward of its own"
     elif "weight" not in table._parameters:
         reason = "computes its weight (by a parametrization?)"
     elif table.max_norm is not None or table.scale_grad_by_freq:
-        reason = "uses max_norm or scale_grad_by_freq, which change single rows, and there will be no rows"
+        reason = "uses max_norm or scale_grad_by_freq, which change single rows; a scheme has no such rows"
     elif table._forward_hooks or table._forward_pre_hooks or table._backward_hooks:
         reason = "has hooks, which would be lost"
     else:
@@ -118,7 +165,8 @@ def _require_unused_elsewhere(places: Mapping[str, Table], modules: Mapping[str,
         if other not in places and any(parameter is table.weight for parameter in module.parameters(recurse=False)):
             raise ValueError(
                 f"the table of {name!r} is also a weight of {other or 'the model itself'!r} ({type(module).__name__}), "
-                f"which would keep it; untie them, or leave the table alone with exclude={list(places)}"
+                f"where it would stay; give that a weight of its own, or leave the table alone with "
+                f"exclude={list(places)}"
             )
 
 
@@ -156,7 +204,7 @@ def _fit(scheme: EmbeddingScheme, places: Mapping[str, Table], *, visits: int | 
             f"leave the table alone with exclude=[{name!r}]"
         )
     fit = fit_to_rows(rows, scheme, visits=visits, seed=seed)
-    scheme.zero_grad()  # the last step's gradients are not the caller's
+    scheme.zero_grad()  # so that the caller does not find the gradients of the last step
     return fit
 
 
@@ -177,7 +225,10 @@ def _report(
 
 
 def _put_in_place(model: nn.Module, places: Mapping[str, Table], scheme: EmbeddingScheme) -> None:
-    """Names of one module get one module, modules of one table one scheme."""
+    """Put a new module at each of the names.
+
+    Names that had one module get one module again. Modules that shared a table share the scheme.
+    """
     drop_ins: dict[int, nn.Module] = {}
     for name, table in places.items():
         if id(table) not in drop_ins:

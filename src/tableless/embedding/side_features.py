@@ -1,4 +1,4 @@
-"""Side features in the encoding: what is known of an id beyond its name, so that like ids get like codes."""
+"""Side features: what is known about an id, such as genres, becomes part of its code. Similar ids get similar codes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,33 @@ from .ids import find, to_ids
 
 
 class SideFeatures(nn.Module):
-    """Feature rows kept by id (section 3.4): genres, a price, the vector of a title.
+    """A row of features for each id, kept by id (section 3.4 of the paper): genres, a price, the vector of a title.
 
-    `forward(ids)` gives [..., num_features + 1]: the row and a 1, or zeros and a 0 for an id that has none. Rows can be
-    added at any time, also to a trained model, so a new item with known genres is not a stranger. The rows are
-    buffers: they are saved with the state dict, and `config` holds only their kind.
+    Calling it with ids gives [..., num_features + 1]: the row and a 1, or zeros and a 0 for an id that has no row. Rows
+    can be added at any time with `add`, also to a trained model: then the model knows something about a new item.
+    The rows are buffers, so they are saved with the state dict.
 
-    Features come as a matrix (dense or multi-hot), or as a list of tags per id, one column for each of `tags`. With
-    `num_bits` they are reduced to that many bits by locality-sensitive hashing, and tags need no list.
+    `from_matrix` and `from_tags` are the usual ways to make them. Features come as a matrix (dense or multi-hot) or as
+    a list of tags for each id.
+
+    Args:
+        num_features: How many columns the matrix has.
+        tags: The tags that can occur; each has a column. With `num_bits` it is not needed: then any tag can occur.
+        num_bits: Reduce the features to this many bits, by locality-sensitive hashing (`LSH`).
+        seed: The hashing follows from it.
+
+    Raises:
+        ValueError: The number of features is not given, or given twice with different values.
+
+    Example:
+        ```python
+        from tableless import DeepHashEmbedding, SideFeatures, to_ids
+
+        genres = SideFeatures.from_tags(["Alien", "Amélie"], [["horror", "space"], ["comedy"]])
+        films = DeepHashEmbedding(32, width=64, side_features=genres)
+        genres.add(["Aliens"], [["horror", "space"]])  # a new film whose genres are known
+        vectors = films(to_ids(["Alien", "Aliens"]))  # [2, 32]
+        ```
     """
 
     ids: Tensor
@@ -50,14 +69,14 @@ class SideFeatures(nn.Module):
 
     @property
     def code_dim(self) -> int:
-        """Columns of the result: the features and the flag."""
+        """How many columns the result has: the features, and the 1 or 0 that says whether there is a row."""
         width = self.num_bits or self.num_features
         assert width is not None
         return width + 1
 
     @property
     def config(self) -> dict[str, Any]:
-        """Plain values that build the same (still empty) side features again."""
+        """Plain values that build the same side features again, without their rows."""
         return {
             "num_features": self.num_features,
             "tags": self.tags,
@@ -67,7 +86,7 @@ class SideFeatures(nn.Module):
 
     @classmethod
     def from_matrix(cls, ids: Any, features: Any, *, num_bits: int | None = None, seed: int = 0) -> Self:
-        """From dense or multi-hot rows [n, num_features]."""
+        """Make them from a matrix [n, num_features] with a row for each of `ids`."""
         matrix = torch.as_tensor(features)
         side = cls(matrix.shape[-1], num_bits=num_bits, seed=seed)
         side.add(ids, matrix)
@@ -75,7 +94,7 @@ class SideFeatures(nn.Module):
 
     @classmethod
     def from_tags(cls, ids: Any, tags: Sequence[Iterable[str]], *, num_bits: int | None = None, seed: int = 0) -> Self:
-        """From a list of tags per id; the columns are the tags that occur, in alphabetical order."""
+        """Make them from a list of tags for each of `ids`. The columns are the tags in alphabetical order."""
         tags = [list(own) for own in tags]
         names = None if num_bits else sorted({tag for own in tags for tag in own})
         side = cls(tags=names, num_bits=num_bits, seed=seed)
@@ -83,12 +102,12 @@ class SideFeatures(nn.Module):
         return side
 
     def add(self, ids: Any, features: Any) -> None:
-        """Add rows, or replace those of ids that have one. `features` is a matrix or a list of tags per id."""
+        """Add rows, and replace those of ids that have one. `features` is a matrix, or a list of tags for each id."""
         new_ids = to_ids(ids).reshape(-1).to(self.ids.device)
         rows = self._to_rows(features).to(self.ids.device)
         if len(new_ids) != len(rows):
             raise ValueError(f"there are {len(new_ids)} ids but {len(rows)} rows of features")
-        # Later rows win: number all rows in order, and for each id keep the highest number.
+        # Later rows replace earlier ones: number all rows in order, and for each id keep the highest number.
         all_ids, all_rows = torch.cat([self.ids, new_ids]), torch.cat([self.rows, rows])
         distinct, inverse = torch.unique(all_ids, return_inverse=True)
         newest = torch.zeros_like(distinct).scatter_reduce(
@@ -97,7 +116,7 @@ class SideFeatures(nn.Module):
         self.ids, self.rows = distinct, all_rows[newest]
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Int64 [...] -> float32 [..., num_features + 1]."""
+        """The rows of ids: int64 [...] -> float32 [..., num_features + 1]."""
         if not self.ids.shape[0]:
             return torch.zeros(*ids.shape, self.code_dim, device=ids.device)
         position, known = find(ids, self.ids)
@@ -112,7 +131,7 @@ class SideFeatures(nn.Module):
             raise ValueError(f"features has shape {tuple(matrix.shape)}; expected [ids, {self.num_features}]")
         if not matrix.isfinite().all():
             row = int((~matrix.isfinite()).any(-1).nonzero()[0])
-            raise ValueError(f"row {row} of the features has a value that is not a finite number; fill it first")
+            raise ValueError(f"row {row} of the features has a NaN or an infinite value; replace it by a number first")
         return self.lsh(matrix) if self.lsh else matrix
 
     def _tags_to_rows(self, tags: list[list[str]]) -> Tensor:
@@ -133,7 +152,7 @@ class SideFeatures(nn.Module):
         return rows
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        """Take as many rows as were saved: their number is data, not configuration."""
+        """Make room for as many rows as were saved: `config` does not say how many there are."""
         if prefix + "ids" in state_dict and prefix + "rows" in state_dict:
             ids, rows = tuple(state_dict[prefix + "ids"].shape), tuple(state_dict[prefix + "rows"].shape)
             if len(ids) != 1 or rows != (*ids, self.code_dim - 1):
@@ -148,26 +167,42 @@ def _is_tag_list(value: Any) -> bool:
 
 
 class LSH(nn.Module):
-    """Locality-sensitive hashing: the side of `num_bits` random hyperplanes on which a vector lies, as zeros and ones.
+    """Locality-sensitive hashing: a vector becomes bits, and similar vectors get similar bits.
 
-    Two vectors differ in a share angle/π of their bits. The hyperplanes are hashes of the column number (or of the tag
-    itself), so nothing is stored, and vectors over millions of tags never exist.
+    Each bit says on which side of a random hyperplane the vector lies. Two vectors with an angle α between them differ
+    in a share α/π of their bits. The hyperplanes are computed from hashes of the column number (or of the tag), so they
+    take no memory, however many tags there are.
+
+    Args:
+        num_bits: How many bits a vector becomes.
+        seed: The hyperplanes follow from it.
+
+    Example:
+        ```python
+        import torch
+        from tableless import LSH
+
+        lsh = LSH(64)
+        bits = lsh(torch.randn(2, 300))  # zeros and ones, [2, 64]
+        of_tags = lsh.of_tags([["horror", "space"], ["comedy"]])  # [2, 64]
+        ```
     """
 
     def __init__(self, num_bits: int, seed: int = 0) -> None:
         super().__init__()
         self.num_bits = num_bits
         self.seed = seed
-        # Sums of twelve uniform numbers are close enough to normal; one hash is not, for few and unlike columns.
+        # The sum of twelve uniform numbers is nearly normal. A single one is not, which matters for vectors of few
+        # columns with different scales.
         self._hashes = HashFamily(num_bits * _SUMMANDS, 2**20, derive_seed(seed, "lsh"))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Float [..., n] -> 0/1 as float32 [..., num_bits]."""
+        """The bits of vectors: float [..., n] -> zeros and ones, float32 [..., num_bits]."""
         planes = self._planes(torch.arange(vectors.shape[-1], device=vectors.device))
         return (vectors.to(torch.float32) @ planes >= 0).to(torch.float32)
 
     def of_tags(self, tags: Sequence[Sequence[str]]) -> Tensor:
-        """Lists of tags, each taken as its multi-hot vector over all possible tags -> [len(tags), num_bits]."""
+        """The bits of lists of tags, [len(tags), num_bits]: each list is a multi-hot vector over all possible tags."""
         flat = [tag for own in tags for tag in own]
         row = torch.repeat_interleave(torch.arange(len(tags)), torch.tensor([len(own) for own in tags]))
         planes = self._planes(to_ids(flat).to(self._hashes.coefficients.device))
@@ -175,7 +210,7 @@ class LSH(nn.Module):
         return (sums >= 0).to(torch.float32)
 
     def _planes(self, ids: Tensor) -> Tensor:
-        """The coordinate of every hyperplane along each of the columns `ids` [n] -> [n, num_bits]."""
+        """For each of the columns `ids` [n], the coordinates of all hyperplanes in it: [n, num_bits]."""
         uniform = self._hashes(ids).to(torch.float32) / 2**20 - 0.5
         return uniform.unflatten(-1, (self.num_bits, _SUMMANDS)).sum(-1)
 

@@ -57,7 +57,23 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
 
 
 def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:
-    """Write a scheme to a directory."""
+    """Write a scheme to a directory, as `config.json` and `model.safetensors`.
+
+    Args:
+        scheme: Any scheme of `tableless.SCHEMES`.
+        directory: Where to write. It is made if it does not exist. A scheme that is there already is replaced.
+
+    Raises:
+        OSError: The directory cannot be written to.
+
+    Example:
+        ```python
+        from tableless import DeepHashEmbedding, save_scheme
+
+        scheme = DeepHashEmbedding(32, width=64)
+        save_scheme(scheme, "out/films")
+        ```
+    """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / CONFIG) as config, replacing(folder / WEIGHTS) as weights:
@@ -69,7 +85,27 @@ def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> N
 
 
 def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
-    """Read a scheme back, bit-equal, ready to embed (in eval mode)."""
+    """Read a scheme that `tableless.save_scheme` has written.
+
+    Args:
+        directory: The directory that it was written to.
+
+    Returns:
+        The scheme in eval mode. Its weights are equal to those that were saved, to the last bit.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file is damaged, or the two files do not belong together.
+
+    Example:
+        ```python
+        from tableless import DeepHashEmbedding, load_scheme, save_scheme, to_ids
+
+        save_scheme(DeepHashEmbedding(32, width=64), "out/films")
+        films = load_scheme("out/films")
+        vectors = films(to_ids(["Alien", "Amélie"]))  # [2, 32]
+        ```
+    """
     folder = Path(directory)
     return read_model(folder, read_json(folder / CONFIG), build_scheme).eval()
 
