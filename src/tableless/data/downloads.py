@@ -27,7 +27,8 @@ def download(
     """Put what a URL holds into a folder: the files of a .zip, anything else as the file `name`.
 
     Refused are a wrong MD5, more than `max_bytes` (whatever the server announces), and an archive that unpacks to too
-    much or to somewhere else. Where no MD5 is known, `report` is told the SHA-256 and that nothing was checked.
+    much or to a place outside of the folder. Where no MD5 is known, `report` is told the SHA-256 and that nothing was
+    checked.
     """
     folder.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder)

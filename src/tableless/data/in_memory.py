@@ -1,4 +1,4 @@
-"""Data that is in memory (frames, Arrow tables, arrays), as the parquet file that is read like any other."""
+"""Data that is in memory (frames, Arrow tables, arrays) is written as a parquet file, and read like any other file."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def data_configs(
     data_dir: str | os.PathLike[str] | None,
     cache_dir: str | os.PathLike[str] | None,
 ) -> tuple[DataConfig, DataConfig]:
-    """Where the data is now, and what a run writes down: of data in memory its digest, and not a temporary file."""
+    """The config to read by, and the one that a run records: of data in memory it has the digest, not a path."""
     read = DataConfig(
         as_path(data, folder, name="data"),
         None if data_dir is None else os.fspath(data_dir),

@@ -21,7 +21,7 @@ from .world import World
 if TYPE_CHECKING:
     from .reading.files import ActionFiles
 
-_FEW_ACTIONS = 1 << 22  # kept in memory, if nobody asked for them to be kept on disk
+_FEW_ACTIONS = 1 << 22  # so many are kept in memory if there is no cache directory
 
 
 def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:

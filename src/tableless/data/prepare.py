@@ -1,8 +1,8 @@
 """Preparing interactions: raw files → compact arrays on disk, in memory that does not grow with the data.
 
-The rows are first spooled as they come; then, if they are too many to be sorted at once, they are split by the users'
-ids into parts that are not, and each part in turn is sorted and appended to the arrays. Nothing is written at random
-places, and the spools are files without a name, which disappear with the process however it ends.
+All rows are first written to a spool, in the order of the files. If they are too many to be sorted at once, they are
+split into parts by the users' ids. Then each part is sorted and appended to the arrays. All writing is at the end of
+files. The spools are files without a name: the system deletes them when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _read_all(sources: Sequence[ActionFiles], *, report: Report | None) -> Itera
 
 
 def _to_records(batch: ActionBatch) -> NDArray[np.int64]:
-    """[rows, 2 or 3]: user id, item id and, bit by bit if it is a float, time."""
+    """[rows, 2 or 3]: user id, item id and, if there is one, the time; the bits of a float are kept as they are."""
     columns = [batch.users, batch.items]
     if batch.times is not None:
         columns.append(batch.times.view(np.int64))
@@ -116,7 +116,7 @@ def _order(records: NDArray[np.int64], kinds: Kinds) -> NDArray[np.int64]:
 
 
 def _rows_of(ids: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int32]:
-    order = np.argsort(ids)  # looked up in their own order, since every step at random would miss the cache
+    order = np.argsort(ids)  # neighbours are looked up together: random places would miss the processor's cache
     rows = np.empty(len(ids), np.int32)
     rows[order] = np.searchsorted(known, ids[order])
     return rows
@@ -142,7 +142,7 @@ class _Items:
         if not len(ids):
             return
         if self._names is not None:
-            # Copied one by one: what polars gathers would keep the memory of the whole batch.
+            # Copied one by one: the result of `gather` would hold the memory of the whole batch.
             self._names.append(pl.Series(batch.item_names.gather(example).to_list(), dtype=pl.String))
             self._named_ids.append(ids)
         self._known.append(ids)
@@ -221,7 +221,7 @@ def _parts(spool: _Spool, directory: Path, rows_in_memory: int) -> Iterator[NDAr
                 parts[number].append(grouped[edges[number] : edges[number + 1]])
         spool.close()  # its space on disk is wanted for the arrays
         for part in parts:
-            if part.num_rows == spool.num_rows:  # one user, or nearly so: smaller it does not get
+            if part.num_rows == spool.num_rows:  # (nearly) all rows are of one user, who cannot be divided
                 yield np.concatenate(list(part.chunks()))
             elif part.num_rows:
                 yield from _parts(part, directory, rows_in_memory)
@@ -231,8 +231,9 @@ def _parts(spool: _Spool, directory: Path, rows_in_memory: int) -> Iterator[NDAr
 def _bounds(spool: _Spool, rows_in_memory: int) -> NDArray[np.int64]:
     """User ids that cut the records into parts of about equal size: part k has the users up to bounds[k]."""
     step = max(1, spool.num_rows >> 16)
-    sample = np.sort(np.concatenate([chunk[::step, 0].copy() for chunk in spool.chunks()]))  # a view keeps the chunk
+    # Copied, because a view would keep the whole chunk in memory.
+    sample = np.sort(np.concatenate([chunk[::step, 0].copy() for chunk in spool.chunks()]))
     num_parts = min(_MOST_PARTS, 2 + 3 * spool.num_rows // (2 * rows_in_memory))
     users, times_drawn = np.unique(sample[np.arange(1, num_parts) * len(sample) // num_parts], return_counts=True)
-    heavy = users[(times_drawn > 1) & (users > np.iinfo(np.int64).min)]  # gets a part of its own
+    heavy = users[(times_drawn > 1) & (users > np.iinfo(np.int64).min)]  # each gets a part of its own
     return np.union1d(users, heavy - 1)[:_MOST_PARTS]

@@ -15,8 +15,8 @@ class Split:
     """Training actions, and held-out actions for validation and test.
 
     Each part may hold none, one or (in a given split) several actions of a user; these stand together, and users
-    ascend. `train` has the rows of the whole (a new user has no actions in it) but not its times, which nothing needs
-    any more. A held-out item never occurs among the training actions of its user, nor in the other held-out part.
+    ascend. `train` has the rows of the whole (a new user has no actions in it), but no times, because nothing needs
+    them any more. A held-out item never occurs among the training actions of its user, nor in the other held-out part.
     """
 
     train: Interactions
@@ -32,8 +32,8 @@ def split_leave_one_out(interactions: Interactions, *, seed: int = 0) -> Split:
     """Each user's last action is test, the one before validation, the rest training (appendix B.1 of the paper).
 
     Users with fewer than three actions stay in training entirely. If a user has an item several times, only the last
-    of these actions counts: else the held-out item could be known from training, and "items the user never touched"
-    would not be defined. Without times, which two actions are held out is a random choice made by `seed`.
+    of these actions counts: else the held-out item could be known from training. Without times, the two actions that
+    are held out are drawn at random by `seed`.
     """
     generator = np.random.default_rng(seed)
     split = _SplitWriter(interactions)
@@ -91,8 +91,8 @@ def split_given(interactions: Interactions, *, seed: int = 0, report: Report | N
     """The split that came with the data: the time of each action is its `Part` (see `load_parts`).
 
     Users and items that are not in the training part are new; rows are renumbered so that the known ones come first.
-    A pair of user and item counts once, in the first of its parts: what is in training is no test. `report` is told
-    how many pairs were left out of the later parts for that reason.
+    A pair of user and item counts once, in the first of its parts, because a test asks for items that are not known
+    from training. `report` is told how many pairs were left out of the later parts for that reason.
 
     Many published splits, LightGCN's among them, have no validation part. Then one training action of each user with
     at least three, drawn by `seed`, is held out for validation. Its item is not ranked in the test either.
@@ -133,7 +133,7 @@ class _SplitWriter:
     def __init__(self, interactions: Interactions) -> None:
         self._whole = interactions
         self._counts = np.zeros(interactions.num_users, np.int64)
-        # As large as it could become; what is never written takes no memory.
+        # As large as it could become: pages that are never written take no memory.
         self._items = np.empty(interactions.num_actions, np.int32)
         self._num_actions = 0
         self._validation: list[UserBlock] = []
@@ -176,7 +176,7 @@ def _starts_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 def _time_of_last(times: NDArray[np.int64], share: float, *, before: int | None = None) -> int:
     """The latest time from which on (until `before`) at least `share` of all actions happened, or else the first time.
 
-    Found by bisection: a sorted copy of all times would not fit in memory where they do not.
+    Found by bisection, because a sorted copy of all times may not fit in memory.
     """
     blocks = [times[rows] for rows in row_blocks(len(times))]
     low = min(int(block.min()) for block in blocks)

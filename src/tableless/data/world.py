@@ -99,7 +99,7 @@ class World:
     @cached_property
     def _catalogue(self) -> _Catalogue:
         generator = self._generator("items")
-        ranks = generator.permutation(self.num_items)  # a row says nothing about popularity, nor about the cluster
+        ranks = generator.permutation(self.num_items)  # so that a low row does not mean a popular item
         weights = (ranks + _POPULARITY_SHIFT) ** -_POPULARITY_EXPONENT
         clusters = generator.integers(0, self.num_clusters, self.num_items)
         return _Catalogue(weights / weights.sum(), clusters, num_clusters=self.num_clusters)
@@ -123,7 +123,7 @@ class World:
         spare = self.num_actions - _FEWEST_ACTIONS * self.num_users
         counts = _FEWEST_ACTIONS + (spare * (shares / shares.sum())).astype(np.int64)
         counts = np.minimum(counts, self._most_actions)
-        while missing := self.num_actions - int(counts.sum()):  # what was rounded off, or cut off at the top
+        while missing := self.num_actions - int(counts.sum()):  # lost by rounding, or by the limit for a user
             room = np.flatnonzero(counts < self._most_actions)[:missing]
             counts[room] = np.minimum(counts[room] + missing // len(room), self._most_actions)
         return counts
@@ -179,7 +179,7 @@ def _distinct_picks(
         wanted = np.arange(len(users)) - np.repeat(np.cumsum(found) - found, found) < np.repeat(counts, found)
         users, items = users[wanted], items[wanted]
         missing = counts - np.minimum(found, counts)
-        effort = min(2 * effort, 1 << 12)  # what is still missing is what is hard to find
+        effort = min(2 * effort, 1 << 12)  # the items that are still missing are rare, so more draws are needed
     return items
 
 

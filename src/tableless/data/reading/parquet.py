@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..interactions import DataError, Kind
-from .values import Kinds, Layout, Names, Place, TimeKind, kind_of_time, one_line_errors
+from .values import Kinds, Layout, Names, RowPlace, TimeKind, kind_of_time, one_line_errors
 
 MAGIC = b"PAR1"
 """The first bytes of a parquet file."""
@@ -52,7 +52,7 @@ class ParquetLayout(Layout):
         time = self._kind_of_time(names["time"]) if "time" in names else None
         return Kinds(self._kind_of_id(names["user"]), self._kind_of_id(names["item"]), time)
 
-    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, Place]]:
+    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
         """Only the row groups that hold any of the `rows` are read."""
         roles = [pl.col(name).alias(role) for role, name in names.items()]
         with one_line_errors(self.path), pq.ParquetFile(self.path) as opened:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast, final
 import polars as pl
 
 from ..interactions import DataError, Kind
-from .values import Kinds, Layout, Names, Place, is_number, kind_of_id, kind_of_time, one_line_errors
+from .values import Kinds, Layout, Names, RowPlace, is_number, kind_of_id, kind_of_time, one_line_errors
 
 _SEPARATORS = ("::", "\t", ",", ";", "|")
 _HEAD_BYTES = 1 << 20
@@ -91,7 +91,7 @@ class TextLayout(Layout):
         time = kind_of_time(str(first.get(names["time"]))) if "time" in names else None
         return Kinds(self.kind_of_id(first.get(names["user"])), self.kind_of_id(first.get(names["item"])), time)
 
-    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, Place]]:
+    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
         """All columns are strings."""
         assert rows is None, "text cannot count its rows"
         for block in self._blocks():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ...embedding.ids import to_ids
 from ..interactions import DataError, Kind, Part
 
-Place = Callable[[int], str]  # where a row of what was read is: the file and the line
+RowPlace = Callable[[int], str]  # where a row of what was read is: the file and the line
 Names = Mapping[str, str]  # the role of a column ("user", "item", "time", "part", "title") → its name in the file
 TimeKind = Literal["integer", "number", "datetime", "part"]  # "part": a `Part` stands in the place of the time
 
@@ -86,7 +86,7 @@ class Layout(ABC):
         """What the users, items and times are: certain where columns have types, else as in the first row."""
 
     @abstractmethod
-    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, Place]]:
+    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
         """All rows in order, some at a time; the columns are called by their roles.
 
         `rows` are the first row and the one after the last, for a format that can `count_rows`.
@@ -140,7 +140,7 @@ class ActionBatch:
     item_names: pl.Series  # [rows] as the user wrote them
 
 
-def to_batch(frame: pl.DataFrame, names: Names, *, kinds: Kinds, place: Place) -> ActionBatch:
+def to_batch(frame: pl.DataFrame, names: Names, *, kinds: Kinds, place: RowPlace) -> ActionBatch:
     """The ids and times of a frame from `Layout.read`. Raises `KindsChanged` if text is of another kind."""
     for role, name in names.items():
         missing = frame[role].is_null() | (frame[role] == "" if frame[role].dtype == pl.String else False)
@@ -182,7 +182,7 @@ def _ids(values: pl.Series, kind: Kind) -> NDArray[np.int64] | None:
     return to_ids(values).numpy()
 
 
-def _parts(values: pl.Series, name: str, *, place: Place) -> NDArray[np.int64]:
+def _parts(values: pl.Series, name: str, *, place: RowPlace) -> NDArray[np.int64]:
     said = values.cast(pl.String).str.strip_chars().str.to_lowercase()
     parts = said.replace_strict(_PARTS, default=None, return_dtype=pl.Int64)
     if parts.null_count():
@@ -191,7 +191,7 @@ def _parts(values: pl.Series, name: str, *, place: Place) -> NDArray[np.int64]:
     return parts.to_numpy()
 
 
-def _times(values: pl.Series, name: str, *, kinds: Kinds, place: Place) -> NDArray[np.int64] | NDArray[np.float64]:
+def _times(values: pl.Series, name: str, *, kinds: Kinds, place: RowPlace) -> NDArray[np.int64] | NDArray[np.float64]:
     """int64 in the unit of the data, microseconds for dates. Numbers with a fraction stay float64, to be sorted by."""
     numbers = _parse_times(values, kinds.time)
     unparsed = numbers.is_null()
