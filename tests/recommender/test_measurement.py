@@ -122,7 +122,7 @@ class TestTestFile:
             measured.append(split)
             return evaluate(scores, split, **options)
 
-        monkeypatch.setattr("tableless.recommender.runs.evaluate", keep)
+        monkeypatch.setattr("tableless.recommender.measurement.evaluate", keep)
         results = measure_run(trained, data=str(files / "data.csv"), test=str(files / "given.parquet"))
         split = measured[0]
         given = pl.read_parquet(files / "given.parquet").rows()
