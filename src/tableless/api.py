@@ -22,8 +22,7 @@ from .recommender.progress import Listener, Progress, load_and_describe
 from .recommender.run_directory import TrainedRun
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
-from .serving.export.exporting import ExportReport
-from .serving.export.exporting import export as export_run
+from .serving.export.exporting import ExportReport, export_run
 from .serving.hub import find_run
 from .serving.items import SeenItems, read_seen
 from .serving.model import TrainedModel

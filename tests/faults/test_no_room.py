@@ -32,7 +32,7 @@ FULL = """
     from tableless.embedding.schemes import SCHEMES
     from tableless.recommender.models import GMF
     from tableless.serving.bulk import embed_file
-    from tableless.serving.export import export
+    from tableless.serving.export import export_run
     from tests.data.tiny import small_split
     from tests.serving.http.tiny_run import load, write_run
 
@@ -52,7 +52,7 @@ FULL = """
         "picture.png": lambda: save_comparison_picture([row], folder / "picture.png"),
         "vectors.parquet": lambda: embed_file(run, str(folder / "ids.parquet"), str(folder / "vectors.parquet"),
                                               side="item"),
-        "exported": lambda: export(run, folder / "exported", format="torch"),
+        "exported": lambda: export_run(run, folder / "exported", format="torch"),
         "lines.jsonl": lambda: append_line(folder / "lines.jsonl", {"x": "y" * 100_000}),
         "copy": lambda: load(run).save_pretrained(folder / "copy"),
     }

@@ -18,12 +18,11 @@ from ..data.sources import DATASETS
 from ..data.splits import Split
 from ..data.world import World
 from ..embedding.ids import to_ids
-from ..kernels.ranking import Rows
 from .evaluation import means_and_errors, measure_on_sample, measure_scorer
 from .models import Recommender
 from .ranking import Outcome, draw_sample, outcome_of
 from .run_directory import Side, TrainedRun
-from .scoring import Scorer, by_rows, model_scores, popularity_scores
+from .scoring import Rows, Scorer, by_rows, model_scores, popularity_scores
 
 EXACT_SECONDS = 20
 """Where an evaluation over all users and items would take longer than about this, a sample is drawn (ranking.py)."""

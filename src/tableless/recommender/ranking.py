@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.splits import Split
-from ..kernels.ranking import Rows, add_lost, count_above_and_equal, lost_among, sample_negatives
-from .scoring import Scorer
+from ..kernels.ranking import add_lost, count_above_and_equal, lost_among, sample_negatives
+from .scoring import Rows, Scorer
 
 HeldOut = Literal["validation", "test"]
 Counts = NDArray[np.int64]

@@ -20,9 +20,10 @@ from torch import Tensor
 from ..data.interactions import Interactions
 from ..data.splits import Split
 from ..embedding.scheme import EmbeddingScheme
-from ..kernels.ranking import Rows
 from .batches import Batch
 from .models import Recommender
+
+Rows = NDArray[np.int32]
 
 _CHUNK = 65_536  # items embedded at once: the codes of millions would take gigabytes
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from ..data.interactions import Interactions, Kind
 from ..data.loading import load_interactions, recorded_data
 from ..embedding.ids import find, to_ids
-from ..kernels.ranking import Rows
+from ..recommender.scoring import Rows
 
 
 class SeenItems:
