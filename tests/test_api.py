@@ -131,10 +131,10 @@ class TestTrain:
         assert model.config["model"]["items"]["arguments"].items() >= options.items()
 
     def test_defaults_are_those_of_the_dataclasses(self):
-        known = {each.name: each.default for kind in (DataConfig, ModelConfig) for each in fields(kind)}
-        for function, names in ((tableless.train, 10), (tableless.compare, 8)):
+        known = {each.name: each.default for kind in (DataConfig, ModelConfig, Plan) for each in fields(kind)}
+        for function, names in ((tableless.train, 10), (tableless.compare, 11)):
             own = {name: value.default for name, value in inspect.signature(function).parameters.items()}
-            shared = (own.keys() & known.keys()) - {"data", "options"}
+            shared = (own.keys() & known.keys()) - {"data", "options", "schemes"}
             assert {name: own[name] for name in shared} == {name: known[name] for name in shared}
             assert len(shared) >= names, "there are some"
 

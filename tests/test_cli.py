@@ -1,11 +1,19 @@
 import json
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tableless import cli
+from tableless.cli.options import Only, options_from_dataclasses
+from tableless.data.loading import DataConfig
+from tableless.recommender.runs import ModelConfig
+from tableless.recommender.training import TrainConfig
+from tableless.serving.settings import AnswerSettings, ServerSettings
 from tests.documents import ROOT
 
 WORLD = "world:users=200,items=120,actions=6000,clusters=4"
@@ -52,6 +60,60 @@ def test_every_command_shows_an_example_in_its_help(command):
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"Example: tableless {command}" in result.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("command", "kinds"),
+    [("train", (DataConfig, ModelConfig, TrainConfig)), ("serve", (AnswerSettings, ServerSettings))],
+)
+def test_options_have_the_defaults_and_the_help_of_the_dataclasses(command, kinds):
+    options = {parameter.name: parameter for parameter in typer.main.get_command(cli.app).commands[command].params}
+    described = [each for kind in kinds for each in fields(kind) if "help" in each.metadata]
+    assert len(described) > 5
+    for each in described:
+        assert options[each.name].help.partition("  [")[0] == each.metadata["help"]
+        assert options[each.name].required == (each.default is MISSING)
+        if each.default is not MISSING:
+            assert options[each.name].default == each.default
+
+
+@dataclass(frozen=True)
+class Dinner:
+    guests: int = field(metadata={"argument": True, "help": "How many."})
+    dishes: tuple = ("soup",)
+    drink: Literal["tea", "water"] = field(default="tea", metadata={"help": "One of two."})
+    num_spoons: int = field(default=2, metadata={"option": "--spoons", "envvar": "SPOONS", "help": "Each."})
+
+
+def dine(*arguments, **environment):
+    """What a command is given that takes a dataclass as a whole, and another of its fields by itself."""
+    app, given = typer.Typer(), []
+
+    @app.command()
+    @options_from_dataclasses
+    def invite(*, first: Dinner, loud: bool = False, second: Annotated[TrainConfig, Only("seed")]) -> None:
+        given.append((first, loud, second))
+
+    result = CliRunner().invoke(app, list(arguments), env=environment)
+    return given[0] if given else result
+
+
+def test_a_command_is_handed_dataclasses_made_from_its_options():
+    assert dine("3") == (Dinner(3), False, TrainConfig())
+    typed = dine("3", "--spoons", "5", "--drink", "water", "--loud", "--seed", "7")
+    assert typed == (Dinner(3, drink="water", num_spoons=5), True, TrainConfig(seed=7))
+    assert dine("3", SPOONS="4")[0].num_spoons == 4
+
+
+@pytest.mark.parametrize(
+    "arguments", [["3", "--dishes", "cake"], ["3", "--epochs", "1"], ["3", "--num-spoons", "1"], []]
+)
+def test_what_is_no_option_of_a_dataclass_is_refused(arguments):
+    assert dine(*arguments).exit_code == 2
+
+
+def test_a_choice_that_is_not_offered_is_refused_by_the_name_of_its_option():
+    assert str(dine("3", "--drink", "wine").exception) == "--drink is 'wine'; it must be tea or water"
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +259,8 @@ def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json
         (["train", "world", "--scheme", "magic"], "no scheme is called 'magic'"),
         (["train", "world", "--backbone", "magic"], "no backbone is called 'magic'"),
         (["train", "world", "--split", "magic"], "split is 'magic'"),
+        (["train", "world", "--recipe", "magic"], "--recipe is 'magic'; it must be fast or paper"),
+        (["compare", "world", "--schemes", "full,magic"], "no scheme is called 'magic'"),
         (["train", "world", "--split", "column", "--test", "x.csv"], "x.csv is the split"),
         (["compare", "world", "--test", "x.csv", "--core", "5"], "core 5 cannot be used with a given split"),
         (["compare", "world", "--split", "column"], "world has no given split"),

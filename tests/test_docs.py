@@ -26,6 +26,7 @@ FUNCTIONS = [
     tableless.export,
     tableless.load,
     tableless.to_ids,
+    tableless.embedding_for,
     tableless.distil,
     tableless.replace_embeddings,
     tableless.load_scheme,
@@ -33,6 +34,8 @@ FUNCTIONS = [
 CLASSES = [
     tableless.GMF,
     tableless.MLP,
+    tableless.DeepHashEmbedding,
+    tableless.JointEmbedding,
     tableless.EmbeddingBag,
     tableless.HashFamily,
     tableless.LSH,

@@ -22,8 +22,7 @@ from .recommender.progress import Listener, Progress, load_and_describe
 from .recommender.run_directory import RunDirectory, StoredRun
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
-from .serving.export.exporting import ExportReport
-from .serving.export.exporting import export as export_run
+from .serving.export.exporting import ExportReport, export_run
 from .serving.items import SeenItems, read_seen
 from .serving.loading import find_run
 from .serving.model import TrainedModel

@@ -21,7 +21,7 @@ from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tableless.serving.bulk.embed_files import embed_file, embed_files
-from tableless.serving.export.exporting import export
+from tableless.serving.export.exporting import export_run
 from tests.serving.small_runs import make_run
 
 DATA = DataConfig(data="world:users=60,items=40,actions=1200,clusters=3")
@@ -112,7 +112,7 @@ def is_same_parquet(one: Path, other: Path) -> bool:
 
 
 def export_model(folder: Path) -> None:
-    export(folder.parent / "model", folder / "exported", format="torch")
+    export_run(folder.parent / "model", folder / "exported", format="torch")
 
 
 def check_export(folder: Path) -> None:

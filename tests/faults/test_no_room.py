@@ -30,7 +30,7 @@ FULL = """
     from tableless.recommender.run_directory import RunDirectory, item_list
     from tableless.embedding.schemes import SCHEMES
     from tableless.serving.bulk.embed_files import embed_file
-    from tableless.serving.export import export
+    from tableless.serving.export import export_run
     from tests.serving.http.tiny_run import load, write_run
 
     folder = Path(sys.argv[1])
@@ -48,7 +48,7 @@ FULL = """
         "picture.png": lambda: save_comparison_picture([row], folder / "picture.png"),
         "vectors.parquet": lambda: embed_file(run, str(folder / "ids.parquet"), str(folder / "vectors.parquet"),
                                               side="item"),
-        "exported": lambda: export(run, folder / "exported", format="torch"),
+        "exported": lambda: export_run(run, folder / "exported", format="torch"),
         "lines.jsonl": lambda: append_line(folder / "lines.jsonl", {"x": "y" * 100_000}),
         "copy": lambda: load(run).save_pretrained(folder / "copy"),
     }

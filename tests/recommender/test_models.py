@@ -4,7 +4,7 @@ import torch
 from tableless import SCHEMES, SideFeatures
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import BACKBONES, GMF, MLP
-from tableless.recommender.pair_scores import _pair_products, inner_products
+from tableless.recommender.pair_scores import _pair_products, pair_products
 
 
 def full(size, dim=8, seed=0):
@@ -78,4 +78,4 @@ def test_the_compiled_products_and_their_gradients_are_those_of_torch():
         results.append((scores.detach(), users.grad, items.grad))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    assert inner_products(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([0]), torch.tensor([[0]])).item() == 2
+    assert pair_products(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([0]), torch.tensor([[0]])).item() == 2

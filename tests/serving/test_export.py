@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tableless import SCHEMES, cli
 from tableless.embedding import hashing
-from tableless.serving.export.exporting import export
+from tableless.serving.export.exporting import export_run
 from tableless.serving.export.formats import write_file
 from tableless.serving.export.graphs import exportables
 from tests.serving.small_runs import ANYWHERE, DIM, ROWS, ids_for, make_run
@@ -106,7 +106,7 @@ def exported(run, model):
     def get(format, precision="fp32"):
         key = f"{format}-{precision}"
         if key not in made:
-            made[key] = export(run, run.parent / key, format=format, precision=precision)
+            made[key] = export_run(run, run.parent / key, format=format, precision=precision)
         return made[key]
 
     return get
@@ -241,35 +241,35 @@ def test_a_file_that_disagrees_is_not_kept(precision, run, model, tmp_path, monk
     right = hashing.torch_buckets
     monkeypatch.setattr(hashing, "torch_buckets", lambda ids, *rest: right(ids.abs(), *rest))
     with pytest.raises(ValueError, match=r"user_embedding\.pt2 is not kept: on 1000 ids"):
-        export(run, tmp_path / "out", format="torch", precision=precision)
+        export_run(run, tmp_path / "out", format="torch", precision=precision)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_model_with_nan_in_it_is_not_exported(tmp_path):
     make_run(tmp_path / "run", **PAIRS["shared rows"], weights=torch.nan)
     with pytest.raises(ValueError, match=r"user_embedding\.pt2 is not kept"):
-        export(tmp_path / "run", tmp_path / "out", format="torch")
+        export_run(tmp_path / "run", tmp_path / "out", format="torch")
 
 
 def test_int8_is_refused_where_there_is_no_network(tmp_path):
     make_run(tmp_path / "run", **PAIRS["shared rows"])
     with pytest.raises(ValueError, match="this run has none; export it as fp32"):
-        export(tmp_path / "run", tmp_path / "out", precision="int8")
+        export_run(tmp_path / "run", tmp_path / "out", precision="int8")
     assert not (tmp_path / "out").exists()
 
 
 def test_what_onnx_cannot_say_is_refused_with_a_way_out(tmp_path):
     make_run(tmp_path / "run", users="dhe, binary", items="full", backbone="gmf")
     with pytest.raises(ValueError, match="user_embedding computes something that ONNX has no operator for"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_run(tmp_path / "run", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_choice_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(ValueError, match="format is 'tflite'; it must be onnx or torch"):
-        export(tmp_path, tmp_path, format="tflite")
+        export_run(tmp_path, tmp_path, format="tflite")
     with pytest.raises(ValueError, match="precision is 'int4'; it must be fp32 or int8"):
-        export(tmp_path, tmp_path, precision="int4")
+        export_run(tmp_path, tmp_path, precision="int4")
 
 
 def test_the_command_prints_what_it_measured_and_a_directory_holds_one_export(run, exported):

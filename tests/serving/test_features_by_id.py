@@ -14,7 +14,7 @@ from tableless.recommender.models import MLP
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores
 from tableless.recommender.training import TrainConfig
-from tableless.serving.export.exporting import export
+from tableless.serving.export.exporting import export_run
 from tests.data.tiny import small_split
 
 TRAINING = TrainConfig(epochs=1, batch_size=512)
@@ -90,7 +90,7 @@ def test_a_served_model_scores_and_recommends_by_the_features_of_the_id(trained)
 
 def test_an_exported_model_scores_by_the_features_of_the_id(trained, tmp_path):
     model, split, out, _ = trained
-    export(out, tmp_path)
+    export_run(out, tmp_path)
     session = onnxruntime.InferenceSession(tmp_path / "recommender.onnx", providers=["CPUExecutionProvider"])
     items = np.arange(split.train.num_items)
     users = np.full(len(items), 7)

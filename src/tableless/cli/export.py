@@ -21,9 +21,9 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Embeddings and recommender as files that answer without this library, hashing inside."""
-    from ..serving.export.exporting import export as write_export
+    from ..serving.export.exporting import export_run
 
-    report = write_export(
+    report = export_run(
         run,
         out,
         format=one_of("--format", format, "onnx", "torch"),

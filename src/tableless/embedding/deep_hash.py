@@ -38,14 +38,38 @@ _PARAMETERS_PER_EXPERT = 110_000
 
 
 class DeepHashEmbedding(EmbeddingScheme):
-    """DHE (section 3): no table, a size that does not depend on the vocabulary, and a vector for any id.
+    """Deep hash embedding (section 3 of the paper): a network computes the vectors, so there is no table.
 
-    `num_hashes` is the paper's k, `num_buckets` its m, `width` d_NN and `depth` h. With `num_experts` > 1 there are
-    that many equal networks of `width` each, and a hash of the id, independent of its code, picks one. So an id costs
-    the arithmetic of one.
+    Its size does not depend on the vocabulary, and any id has a vector. `from_budget` chooses the network for a budget.
+    Trained from nothing it learns slowly; `tableless.distil` and `tableless.replace_embeddings` fit it to a table.
 
-    Another `encoding` than the default is for comparison (section 4.4) and needs `vocab_size`. `side_features` go into
-    the code beside the hashes; a mapping (as `config` has it) makes empty ones, which `add` or a state dict fills.
+    Args:
+        embedding_dim: Dimensions of a vector.
+        width: Units of a hidden layer (d_NN in the paper).
+        depth: How many hidden layers there are (h in the paper).
+        num_hashes: How many hash functions make the code of an id (k in the paper).
+        num_buckets: How many buckets each hash function has (m in the paper).
+        distribution: Numbers of a code are `"uniform"` in [-1, 1] or `"gaussian"`.
+        activation: `"mish"`, `"relu"`, `"silu"`, `"tanh"` or `"sine"`.
+        normalization: `"batch"` for batch norm after each hidden layer, or `"none"`.
+        architecture: How the hidden layers are connected; `"equal-width"` is the paper's.
+        num_experts: With more than one there are that many networks, each of this `width`. A hash of the id picks the
+            one that computes its vector, so an id costs the arithmetic of one.
+        encoding: Another one than `"dense-hash"` is for comparison (section 4.4) and needs `vocab_size`.
+        vocab_size: How many ids there are. Only other encodings than `"dense-hash"` need it.
+        side_features: What is known about ids; it becomes part of the code. A mapping, as in `config`, makes empty side
+            features, to be filled by `add` or by a state dict.
+        initial_std: The standard deviation of the vectors before training.
+        seed: Hash functions and weights follow from it.
+
+    Example:
+        ```python
+        from tableless import DeepHashEmbedding, to_ids
+
+        embedding = DeepHashEmbedding.from_budget("1/16", embedding_dim=32, vocab_size=100_000)
+        vectors = embedding(to_ids(["user_42", "someone new"]))  # [2, 32]
+        print(embedding.num_parameters)
+        ```
     """
 
     open_vocabulary = True

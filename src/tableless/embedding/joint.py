@@ -18,9 +18,31 @@ from .scheme import INITIAL_STD, Budget, fit_to_budget, resolve_budget
 class JointEmbedding(nn.Module):
     """One deep hash embedding network for several features. Each feature has hash functions of its own.
 
-    `features` names them, with the vocabulary size of each, or None if it is unknown: {"user": 138_493, "device":
-    None}. Only `from_budget` uses the sizes. A feature's seed depends on its name alone. So features may be listed in
-    any order, and a feature added later does not change the codes of the others.
+    The hash functions of a feature depend on its name alone. So features may be listed in any order, and a feature that
+    is added later does not change the codes of the others.
+
+    Args:
+        features: The names of the features, with the vocabulary size of each, or None if it is not known. Only
+            `from_budget` uses the sizes.
+        embedding_dim: Dimensions of a vector.
+        width: Units of a hidden layer.
+        depth: How many hidden layers there are.
+        num_hashes: How many hash functions make the code of an id.
+        initial_std: The standard deviation of the vectors before training.
+        seed: Hash functions and weights follow from it.
+
+    Raises:
+        ValueError: There are no features.
+
+    Example:
+        ```python
+        import torch
+        from tableless import JointEmbedding
+
+        joint = JointEmbedding.from_budget("1/4", features={"user": 100_000, "device": 5_000}, embedding_dim=32)
+        vectors = joint({"user": torch.tensor([1, 2]), "device": torch.tensor([9, 9])})
+        print(vectors["user"].shape, vectors["device"].shape)  # [2, 32] each
+        ```
     """
 
     def __init__(

@@ -35,6 +35,27 @@ def embedding_for(
 
     This is deep hash embedding, with one exception: if there will be no new ids (`open_vocabulary=False`) and the full
     table fits into the budget, nothing is better than the table.
+
+    Args:
+        budget: The size: a number of parameters, a share of the full table (`"1/4"`), or memory (`"64MB"`).
+        embedding_dim: Dimensions of a vector.
+        vocab_size: How many ids there are, or will be.
+        open_vocabulary: Will there be new ids?
+        seed: Everything random follows from it.
+
+    Returns:
+        The scheme, untrained.
+
+    Raises:
+        ValueError: The budget is not understood, or too small.
+
+    Example:
+        ```python
+        from tableless import embedding_for, to_ids
+
+        embedding = embedding_for("1/4", embedding_dim=16, vocab_size=10_000)
+        vectors = embedding(to_ids(["ann", "ben"]))  # [2, 16]
+        ```
     """
     allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
     fits = vocab_size * embedding_dim <= allowed

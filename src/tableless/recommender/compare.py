@@ -18,7 +18,7 @@ from .progress import Listener, Progress, load_and_describe
 from .runs import ModelConfig
 from .training import TrainConfig
 
-PathName = str | os.PathLike[str]
+_PathName = str | os.PathLike[str]
 
 
 def compare(
@@ -36,9 +36,9 @@ def compare(
     user_col: str | None = DataConfig.user_col,
     item_col: str | None = DataConfig.item_col,
     time_col: str | None = DataConfig.time_col,
-    data_dir: PathName | None = DataConfig.data_dir,
-    cache_dir: PathName | None = None,
-    out: PathName | None = None,
+    data_dir: _PathName | None = DataConfig.data_dir,
+    cache_dir: _PathName | None = None,
+    out: _PathName | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train every scheme at every budget, as `tableless compare` does.

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from ..embedding.scheme import EmbeddingScheme
 from .backbone import Recommender, TableTarget, rows_of_table
-from .pair_scores import inner_products
+from .pair_scores import pair_products
 
 # The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
 # first direction is the popularity that all users share: by that power it would take nearly all attention. Half the
@@ -62,7 +62,7 @@ class GMF(Recommender):
 
     def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
         """Inner products, without a copy of the vectors for each pair."""
-        return inner_products(users, items, user, item) + self.bias
+        return pair_products(users, items, user, item) + self.bias
 
     def score_all(self, users: Tensor, items: Tensor) -> Tensor:
         """One matrix product."""

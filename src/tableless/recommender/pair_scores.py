@@ -3,7 +3,7 @@
 In plain torch operations, most of a training step goes into a copy of both vectors for every pair, and into scattering
 a gradient for each. A compiled loop over the distinct vectors, which fit the cache, needs no copies.
 
-- GMF: `inner_products` are the inner products of pairs.
+- GMF: `pair_products` are the inner products of pairs.
 - MLP: the first layer is linear in user and item. It is computed once for each distinct one, and only added up for a
   pair. `score_pairs` and `score_everything` take the pairs through the other layers in chunks whose activations stay in
   the cache. Over the whole batch at once, moving memory would take as long as the matrix products.
@@ -27,7 +27,7 @@ Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight [outputs, inputs] and bias of each layer after the first; all but the last are followed by a ReLU."""
 
 
-def inner_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+def pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
     """Vectors [distinct users, dim] and [distinct items, dim], positions [batch] and [batch, n] -> [batch, n]."""
     if users.device.type == "cpu" and not torch.compiler.is_exporting():
         return _pair_products(users, items, user, item)

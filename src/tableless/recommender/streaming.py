@@ -32,7 +32,7 @@ from .runs import ModelConfig, choose_device, describe_run, size_scheme
 from .training import TrainConfig
 from .training_loop import adam
 
-Ids = NDArray[np.int64]
+_Ids = NDArray[np.int64]
 
 RESERVOIR = 100_000
 """Items kept to draw negatives from: 1.6 MB, and after training the list of what can be recommended."""
@@ -61,7 +61,7 @@ class Reservoir:
         self._hashes = np.empty(0, np.uint64)  # ascending
         self.values = np.empty(0, np.int64)  # beside their hashes
 
-    def offer(self, values: Ids) -> None:
+    def offer(self, values: _Ids) -> None:
         """Let values in that are new and hash low enough."""
         hashes = self._hash(values)
         if len(self._hashes) == self._capacity:
@@ -75,11 +75,11 @@ class Reservoir:
             self.values = np.concatenate([self.values, values[new]])[first][: self._capacity]
             self._hashes = self._hashes[: self._capacity]
 
-    def draw(self, *shape: int) -> Ids:
+    def draw(self, *shape: int) -> _Ids:
         """Values at random."""
         return self.values[self._random.integers(0, len(self.values), shape)]
 
-    def _hash(self, values: Ids) -> NDArray[np.uint64]:
+    def _hash(self, values: _Ids) -> NDArray[np.uint64]:
         """A bijection, so that different values never share a hash."""
         z = values.view(np.uint64) ^ self._seed
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -90,7 +90,7 @@ class Reservoir:
 @keeping_freed_memory()
 def train_on_stream(
     model: Recommender,
-    batches: Iterable[tuple[Ids, Ids]],
+    batches: Iterable[tuple[_Ids, _Ids]],
     config: TrainConfig,
     *,
     processes: Processes = Processes(),  # noqa: B008 - frozen

@@ -86,7 +86,7 @@ class ExportReport:
         }
 
 
-def export(
+def export_run(
     run: str | os.PathLike[str], out: str | os.PathLike[str], *, format: Format = "onnx", precision: Precision = "fp32"
 ) -> ExportReport:
     """Write both embeddings (ids in, vectors out) and the recommender (pairs in, scores out), and `export.json`.
