@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -24,10 +23,8 @@ from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
 from .serving.export.exporting import ExportReport, export_run
 from .serving.items import SeenItems, read_seen
-from .serving.loading import find_run
+from .serving.loading import PathName, find_run
 from .serving.model import TrainedModel
-
-PathName = str | os.PathLike[str]
 
 
 def train(

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from tableless.cli.encoding_report import render_encodings, save_encodings_picture
-from tableless.embedding import HashFamily, diagnostics, to_ids
+from tableless.embedding import HashFamily, diagnostics, paper_encodings, to_ids
 from tableless.embedding.diagnostics import (
-    DenseEncoding,
-    OneHotEncoding,
     count_colliding_ids,
     mean_distances,
     measure_encoding,
@@ -22,6 +20,7 @@ from tableless.embedding.diagnostics import (
 )
 from tableless.embedding.encoders import DenseHashEncoder
 from tableless.embedding.hashing import torch_buckets
+from tableless.embedding.paper_encodings import DenseEncoding, OneHotEncoding
 
 NUM_IDS = 20_000
 QUARTER_ENTROPY = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
@@ -179,7 +178,8 @@ def test_collisions_of_codes_written_down(codes, colliding):
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 10_000])
 def test_collisions_agree_with_a_slow_count_whatever_the_chunk(chunk, monkeypatch):
-    monkeypatch.setattr(diagnostics, "_CHUNK", chunk)
+    for module in (diagnostics, paper_encodings):
+        monkeypatch.setattr(module, "NUMBERS_AT_A_TIME", chunk)
     for seed in range(5):
         codes = torch.randint(0, 3, (60, 4), generator=torch.Generator().manual_seed(seed))
         counts = Counter(map(tuple, codes.tolist()))
@@ -204,7 +204,8 @@ def test_entropies_of_one_hot_codes_written_down():
 
 @pytest.mark.parametrize("chunk", [1, 100, 10_000])
 def test_values_are_gathered_into_bins_that_the_ids_can_fill(chunk, monkeypatch):
-    monkeypatch.setattr(diagnostics, "_CHUNK", chunk)
+    for module in (diagnostics, paper_encodings):
+        monkeypatch.setattr(module, "NUMBERS_AT_A_TIME", chunk)
     ids = torch.arange(640)  # 64 to each of 10 bins
     even = DenseEncoding("even", lambda _: lambda ids: ids.unsqueeze(-1) / 639, num_values=640)
     lower = DenseEncoding("lower half", lambda _: lambda ids: (ids // 2).unsqueeze(-1) / 639, num_values=640)
@@ -319,7 +320,8 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(tmp_path, mon
 def test_measuring_needs_far_less_memory_than_all_codes():
     program = """
 import dataclasses, resource, torch
-from tableless.embedding.diagnostics import measure_encoding, paper_encodings
+from tableless.embedding.diagnostics import measure_encoding
+from tableless.embedding.paper_encodings import paper_encodings
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 dense_hash = dataclasses.replace(paper_encodings(60_000)[-1], num_draws=1)
 measure_encoding(dense_hash, torch.arange(100))  # loads the compiled kernels, which is not what we measure

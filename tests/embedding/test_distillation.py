@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from tableless import SCHEMES, DeepHashEmbedding, distil
-from tableless.embedding import distillation
-from tableless.embedding.distillation import Muon, _default_batch, _orthogonalise, _rate_for, settle_statistics
+from tableless.embedding import regression
+from tableless.embedding.regression import Muon, _orthogonalise, default_batch, rate_for, settle_statistics
 
 
 def structured_table(rows=600, dim=8, seed=0):
@@ -69,17 +69,17 @@ def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
     [(1_000, 1, 2048), (16_000, 1, 2048), (38_093, 1, 4762), (38_093, 3, 6144), (10**6, 1, 8192), (10**6, 18, 125_010)],
 )
 def test_a_batch_is_an_eighth_of_an_experts_rows_within_bounds(rows, num_experts, expected):
-    assert _default_batch(rows, num_experts) == expected
+    assert default_batch(rows, num_experts) == expected
 
 
 @pytest.mark.parametrize(("width", "expected"), [(110, 0.03), (192, 0.03), (384, 0.015)])
 def test_wide_networks_have_a_lower_rate(width, expected):
-    assert _rate_for(DeepHashEmbedding(8, width=width, num_hashes=512, depth=2)) == pytest.approx(expected)
+    assert rate_for(DeepHashEmbedding(8, width=width, num_hashes=512, depth=2)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("most_attempts", "comes_down"), [(1, False), (6, True)])
 def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_down, monkeypatch):
-    monkeypatch.setattr(distillation, "_MOST_ATTEMPTS", most_attempts)
+    monkeypatch.setattr(regression, "_MOST_ATTEMPTS", most_attempts)
     table = structured_table(300, 4) @ structured_table(4, 8, seed=1)
     scheme = DeepHashEmbedding(8, num_hashes=32, width=32, depth=4)
     assert (distil(table, scheme, learning_rate=4.0).unexplained < 0.01) == comes_down

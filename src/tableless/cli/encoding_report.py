@@ -14,15 +14,13 @@ from ..embedding.diagnostics import (
     MAX_DISTANCE_SPREAD,
     MAX_LOW_DIM,
     MIN_MEAN_ENTROPY,
-    DenseEncoding,
     EncodingReport,
-    OneHotEncoding,
     mean_distances,
-    paper_encodings,
     sample_pairs,
     spread,
 )
 from ..embedding.encoders import DenseHashEncoder
+from ..embedding.paper_encodings import DenseEncoding, OneHotEncoding, paper_encodings
 from ..files.whole import replacing
 
 if TYPE_CHECKING:

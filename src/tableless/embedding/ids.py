@@ -77,16 +77,6 @@ def to_ids(values: Any) -> Tensor:
     raise ValueError(f"ids must be integers, strings or bytes in an ordered column, not {kind}")
 
 
-def parse_id(text: str, *, kind: str, side: str) -> int | str:
-    """A raw id typed by a person, in the kind ("integer" or "string") that the data has; `side` is for the message."""
-    if kind == "string":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{side} ids are integers in this data; {text!r} is none") from None
-
-
 def _from_tensor(values: Tensor) -> Tensor:
     if values.dtype == torch.uint64:
         return values.view(torch.int64)

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.interactions import DataError
-from ..embedding.ids import parse_id, to_ids
+from ..data.list_files import read_list_file, write_list
+from ..data.raw_ids import parse_id
+from ..embedding.ids import to_ids
 from ..embedding.scheme import EmbeddingScheme
 from ..files.scheme_directory import (
     CONFIG,
@@ -98,9 +99,9 @@ class RunDirectory:
         """Write the items that can be recommended, and the users of a scheme that has a row for each."""
         import polars as pl
 
-        _write_parquet(items, self.lists["item"])
+        write_list(items, self.lists["item"])
         if user_ids is not None:
-            _write_parquet(pl.DataFrame({"id": user_ids}), self.lists["user"])
+            write_list(pl.DataFrame({"id": user_ids}), self.lists["user"])
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Write what was measured at the end."""
@@ -123,7 +124,7 @@ class RunDirectory:
     def read_list(self, side: Side) -> pl.DataFrame:
         """The listed ids of a side: `id`; of items also `item`, the raw id, and, if they were counted, `actions`."""
         _require_file(self.lists[side])
-        return _read_parquet(self.lists[side], columns=("item", "id") if side == "item" else ("id",))
+        return read_list_file(self.lists[side], columns=("item", "id") if side == "item" else ("id",))
 
     def read_results(self) -> dict[str, Any]:
         """What was measured at the end; empty if nothing was."""
@@ -235,29 +236,3 @@ def _require_file(path: Path) -> None:
 def _kind(config: Mapping[str, Any], side: str) -> Any:
     kinds = config.get("kinds")
     return kinds.get(side) if isinstance(kinds, dict) else None
-
-
-def _write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    import polars as pl
-
-    with replacing(path) as part:
-        try:
-            frame.write_parquet(part)
-        except pl.exceptions.PolarsError as error:  # a full disk, for instance
-            raise OSError(f"{path} could not be written: {error}") from None
-
-
-def _read_parquet(path: Path, *, columns: tuple[str, ...]) -> pl.DataFrame:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as missing:
-        raise ImportError(f"the items of a run are read by {missing.name}: pip install 'tableless[data]'") from missing
-    from ..data.reading.parquet import to_frame
-    from ..data.reading.values import one_line_errors
-
-    with one_line_errors(path):  # by pyarrow, because a file made to harm can end a process that reads it by polars
-        frame = to_frame(pq.read_table(path, partitioning=None))
-    for column in columns:
-        if column not in frame.columns:
-            raise DataError(f"{path} has no column {column!r}; it is not what `tableless train` wrote")
-    return frame

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
 from ..data.loading import DataConfig
-from ..embedding.ids import parse_id, to_ids
+from ..data.raw_ids import ids_of_kind, parse_id
+from ..embedding.ids import to_ids
 from ..embedding.scheme import Precision
 from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub
@@ -230,11 +229,7 @@ class TrainedModel:
     def _ids(self, side: Side, raw: Any) -> Tensor:
         if side not in _SIDES:
             raise ValueError(f"side is {side!r}; it must be user or item")
-        if isinstance(raw, Iterator):
-            raw = list(raw)
-        if self.config["kinds"][side] == "integer" and (text := _first_text(raw)) is not None:
-            raise ValueError(f"{side} ids are integers in this run's data, and {text!r} is a string")
-        return to_ids(raw)
+        return ids_of_kind(raw, kind=self.config["kinds"][side], side=side)
 
     def _vectors(self, side: Side, ids: Tensor) -> Tensor:
         rows_by_id = self._rows_by_id[side]
@@ -254,17 +249,6 @@ class TrainedModel:
 def _ordinary(result: Tensor) -> Tensor:
     """The same memory as a tensor outside of inference mode, which others may train on."""
     return torch.from_numpy(result.numpy())
-
-
-def _first_text(raw: Any) -> str | bytes | None:
-    """The first of some raw ids, if they are strings."""
-    if isinstance(raw, (str, bytes)):
-        return raw
-    if isinstance(raw, (Tensor, np.generic)):
-        return None
-    values = raw.ravel() if isinstance(raw, np.ndarray) else raw
-    first = next(iter(values), None) if isinstance(values, Iterable) else values
-    return first if isinstance(first, (str, bytes)) else None
 
 
 def _require_positive(count: int) -> None:

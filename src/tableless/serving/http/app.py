@@ -20,7 +20,7 @@ from .limits import OPEN_TO_ALL, Limits
 from .metrics import Metrics
 from .page import page_routes
 from .refusals import explain, problems
-from .routes import MODEL_ROUTES, answer_routes, embed_route, operation_routes
+from .routes import MODEL_ROUTES, answer_routes, catalogue_routes, embed_route, operation_routes
 
 _DESCRIPTION = "Vectors, scores, recommendations and neighbours for ids, known or new."
 
@@ -43,6 +43,7 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     app.add_exception_handler(ValidationError, explain)
     app.include_router(embed_route(current, settings))
     app.include_router(answer_routes(current, settings))
+    app.include_router(catalogue_routes(current))
     app.include_router(operation_routes(current, settings, metrics))
     app.include_router(page_routes(app))
     routes = frozenset({"/", "/docs", *app.openapi()["paths"]})

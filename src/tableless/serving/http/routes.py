@@ -49,7 +49,7 @@ PointsQuery = Annotated[int, Query(ge=1, le=MAX_POINTS)]
 
 
 def answer_routes(current: CurrentModel, settings: ServerSettings) -> APIRouter:
-    """Everything but vectors."""
+    """Scores, recommendations and neighbours."""
     router = APIRouter(responses=problems(404, 422))
 
     @router.post("/score", response_model=ScoresAnswer, responses=problems(400))
@@ -95,6 +95,13 @@ def answer_routes(current: CurrentModel, settings: ServerSettings) -> APIRouter:
         raw = served.parse(side, id)
         found = await served.ask(lambda model: model.neighbors(raw, side=side, count=count))
         return json_answer({"id": raw, "neighbors": [asdict(neighbor) for neighbor in found]})
+
+    return router
+
+
+def catalogue_routes(current: CurrentModel) -> APIRouter:
+    """What the page asks for: items by name, and the map."""
+    router = APIRouter(responses=problems(404, 422))
 
     @router.get("/items", response_model=ItemsAnswer)
     async def items(query: Annotated[str, Query(max_length=MAX_ID_LENGTH)] = "", count: CountQuery = 20) -> Response:
