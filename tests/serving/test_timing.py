@@ -3,7 +3,7 @@ import torch
 
 from tableless import DeepHashEmbedding
 from tableless.serving.stopwatch import Spread, describe_machine, on_threads, time_alternately
-from tableless.serving.timing import bare_products, measure_lookups, render_table, zipf_ids
+from tableless.serving.timing import bare_products, measure_lookups, render_lookups, zipf_ids
 
 TINY = {"vocab_size": 2000, "embedding_dim": 8, "batch_size": 10, "queries": 40, "repetitions": 2}
 
@@ -36,7 +36,7 @@ def test_a_rival_that_the_budget_is_too_small_for_is_left_out_and_named():
 
 def test_the_table_says_what_was_measured_and_where():
     report = measure_lookups(**TINY)
-    table = render_table(report)
+    table = render_lookups(report)
     assert describe_machine().partition("(")[0].strip() in table.caption
     assert "2,000 ids" in table.caption
     assert table.row_count == len(report.times) >= 6  # one more where int8 is supported

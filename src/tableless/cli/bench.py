@@ -28,7 +28,7 @@ def bench(
     """The paper's Table 8 on this machine: the time of a million lookups, with tables and without."""
     from dataclasses import asdict
 
-    from ..serving.timing import MOVIELENS_20M, measure_lookups, render_table
+    from ..serving.timing import MOVIELENS_20M, measure_lookups, render_lookups
 
     report = measure_lookups(
         vocab_size=MOVIELENS_20M if vocab_size is None else vocab_size,
@@ -42,4 +42,4 @@ def bench(
     if as_json:
         print(json.dumps(asdict(report)))
         return
-    Console().print(render_table(report))
+    Console().print(render_lookups(report))

@@ -132,7 +132,7 @@ def zipf_ids(count: int, vocab_size: int, *, exponent: float = _ZIPF, seed: int 
     return torch.from_numpy(np.searchsorted(cumulative, draws))
 
 
-def render_table(report: LookupReport) -> Table:
+def render_lookups(report: LookupReport) -> Table:
     """The report for a terminal."""
     from rich import box
     from rich.table import Table
