@@ -1,10 +1,23 @@
 import pytest
 import torch
 
+import tableless
 from tableless import SCHEMES, SideFeatures
+from tableless.data.loading import DataConfig
 from tableless.embedding.tables import FullEmbedding
-from tableless.recommender.models import BACKBONES, GMF, MLP
+from tableless.recommender.backbone import TableTarget, rows_of_table
+from tableless.recommender.models import (
+    BACKBONES,
+    GMF,
+    MLP,
+    Recommender,
+    build_recommender,
+    describe_recommender,
+)
 from tableless.recommender.pair_scores import _pair_products, pair_products
+from tableless.recommender.runs import ModelConfig, train_and_measure
+from tableless.recommender.training import TrainConfig
+from tests.data.tiny import small_split
 
 
 def full(size, dim=8, seed=0):
@@ -79,3 +92,62 @@ def test_the_compiled_products_and_their_gradients_are_those_of_torch():
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     assert pair_products(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([0]), torch.tensor([[0]])).item() == 2
+
+
+class Nearness(Recommender):
+    """The nearer a user and an item are, the higher the score: a backbone that the library does not have."""
+
+    pairs_per_second = 1e6
+
+    def __init__(self, *, users, items, seed=0):
+        super().__init__(users=users, items=items, seed=seed)
+        self.bias = torch.nn.Parameter(torch.zeros(()))
+
+    def score(self, users, items):
+        return self.bias - (users.unsqueeze(-2) - items).square().sum(-1)
+
+    def prepare_users(self, users):
+        return users
+
+    def prepare_items(self, items):
+        return items
+
+    def score_pairs(self, users, items, user, item):
+        return self.score(users[user], items[item])
+
+    def score_all(self, users, items):
+        return self.score(users, items.expand(len(users), -1, -1))
+
+    def score_lists(self, users, items, item):
+        return self.score(users, items[item])
+
+    def targets(self):
+        sides = (("users", self.users), ("items", self.items))
+        return {side: TableTarget(rows_of_table(scheme), torch.eye(scheme.embedding_dim)) for side, scheme in sides}
+
+
+def test_a_new_backbone_is_one_class_and_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(BACKBONES, "nearness", Nearness)
+    config = ModelConfig(scheme="dhe", budget="1/1", backbone="nearness", embedding_dim=8)
+    training = TrainConfig(epochs=2, batch_size=512, learning_rate=1e-2)
+    data = DataConfig("world:users=200,items=120,actions=6000,clusters=4")
+    model, results = train_and_measure(data, config, training, small_split(), out=tmp_path / "run")
+    assert [stage["stage"] for stage in results["stages"]] == ["table (Nearness)", "fit", "tuning"]
+    loaded = tableless.load(tmp_path / "run", index="faiss")
+    assert type(loaded.run.model) is Nearness
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in loaded.run.model.state_dict().items())
+    best = loaded.recommend(3, count=5)
+    assert [row.score for row in best] == sorted((row.score for row in best), reverse=True)
+    with pytest.raises(ValueError, match="no inner products"):
+        loaded.recommend(3, exact=False)
+
+
+@pytest.mark.parametrize("features", [None, SideFeatures.from_matrix([100, 101, 102, 103], torch.eye(4))])
+def test_a_description_builds_the_same_model_again_with_its_features(features):
+    model = MLP(users=full(3), items=full(4), item_features=features, seed=5).eval()
+    description = describe_recommender(model)
+    assert ("item_features" in description) == (features is not None)
+    again = build_recommender(description).eval()
+    again.load_state_dict(model.state_dict())
+    asked = torch.tensor([1]), torch.tensor([[1, 2]]), torch.tensor([[101, 102]])
+    assert torch.equal(again(*asked), model(*asked))

@@ -24,7 +24,12 @@ from ..embedding.paper_encodings import DenseEncoding, OneHotEncoding, paper_enc
 from ..files.whole import replacing
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from rich.table import Table
+
+_BLUE, _ORANGE, _INK = "#3b6fb6", "#d9822b", "#333333"
+_HISTOGRAM_NUMBERS = 2**20  # enough to fill a hundred bins smoothly
+_FARTHEST = 3.0  # in mean distances: larger distances, of which the identity has many, are counted in the last bin
 
 
 def render_encodings(reports: Iterable[EncodingReport]) -> Table:
@@ -72,14 +77,6 @@ def _percent(share: float) -> str:
     percent = round(100 * share, 4)
     digits = f"{percent:.1f}".removesuffix(".0") if percent >= 1 else f"{percent:.2g}"
     return f"{digits} %"
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_BLUE, _ORANGE, _INK = "#3b6fb6", "#d9822b", "#333333"
-_HISTOGRAM_NUMBERS = 2**20  # enough to fill a hundred bins smoothly
-_FARTHEST = 3.0  # in mean distances: the rest of the identity's long tail is gathered in the last bin
 
 
 def save_encodings_picture(

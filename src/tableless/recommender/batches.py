@@ -93,7 +93,7 @@ class Batches:
 
 
 def prefetch(items: Iterator[_Item], depth: int = 4) -> Iterator[_Item]:
-    """Prepare the next few in another thread; sampling negatives runs outside Python's lock."""
+    """The same items, of which the next few are prepared in another thread: sampling runs outside Python's lock."""
     queue: Queue[_Item | BaseException | None] = Queue(depth)
     abandoned = False
 

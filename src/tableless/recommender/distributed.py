@@ -45,7 +45,8 @@ def join_processes(device: torch.device | None = None) -> Iterator[Processes]:
 def share_gradients(step: nn.Module, processes: Processes) -> nn.Module:
     """The module with its gradients averaged over all processes; itself, if there is one process.
 
-    Each process keeps its own buffers until `average_buffers`: to take the first one's would lose the others'.
+    Each process keeps its own buffers until `average_buffers`. If all took those of the first process, what the others
+    have seen would be lost.
     """
     if processes.world_size == 1:
         return step

@@ -89,8 +89,8 @@ def measure_run(
     """The results of a trained run on the data it was trained on, or on `data` split in the same way.
 
     With `test`, a file, the test actions are those of the file, and all actions of the data are left out of the
-    ranking. Columns that are not named are those of the training. A run may come from a stranger, so that no path is
-    opened because the run names it: `data` is needed unless the run was trained on a known dataset or a world.
+    ranking. Columns that are not named are those of the training. A run may come from a stranger, so no path is opened
+    only because the run names it: `data` is needed unless the run was trained on a known dataset or a world.
     """
     recorded = recorded_data(run.config)
     _require_named_paths(run, recorded, data=data, test=test)

@@ -1,13 +1,17 @@
-"""Recipes: how a model is trained, whatever its schemes are: as the paper does, or by way of a table.
+"""Recipes: a model is trained from nothing, as in the paper, or learns from a table.
 
 Trained from nothing, a scheme with fewer parameters than a table learns slowly, because every id's gradient passes
-through weights that other ids share. A table has no such trouble. So the fast recipe trains a table first (the
-teacher), with weight decay; fits the model's schemes to it, which is quick; and then trains the model on the data for
-a few epochs more, where the targets are what the table expects of each pair. The table is thrown away. A model of full
-tables is the teacher itself. Where a table would not fit in memory, the model is trained from nothing.
+through weights that other ids share. A table has no such trouble. So the fast recipe has three stages:
 
-A table under an MLP overfits sparse data long before it has learned it, and learns far more from a GMF's expectations
-than from the actions themselves (docs/decisions.md). So the teacher of an MLP has a teacher of its own.
+1. A table is trained, with weight decay: the teacher.
+2. The model's schemes are fitted to it. This is quick.
+3. The model is trained on the data for a few epochs more. The targets are what the table expects of each pair.
+
+Then the table is thrown away. A model of full tables is the teacher itself. Where a table would not fit in memory, the
+model is trained from nothing.
+
+A backbone may say that its table has a teacher too (`learns_from`). A table under an MLP overfits sparse data long
+before it has learned it. It learns far more from what a GMF expects than from the actions (docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -66,7 +70,7 @@ def train_by_recipe(
 ) -> Training:
     """Train a model in place, by the recipe that the config names.
 
-    `teacher` spares the fast recipe training a table of its own (see `train_teacher`).
+    With a `teacher` (from `train_teacher`) the fast recipe trains no table of its own.
     """
     if config.recipe == "fast" and (is_table(model) or not is_too_large(model, split)):
         return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
@@ -103,7 +107,7 @@ def _train_fast(
     processes: Processes,
     watchers: Watchers,
 ) -> Training:
-    """By way of a table. What comes before the last stage is kept in the journal, so that it is not done again."""
+    """Learn from a table. The journal keeps the state before the last stage, so that a resumed run begins there."""
     several: dict[str, Any] = {"processes": processes, "watchers": watchers}
     if is_table(model) and teacher is not None:
         if journal is None:  # it was trained for others, and is the same
@@ -113,23 +117,21 @@ def _train_fast(
     tables = untrained_teachers(model, split)
     if is_table(model):
         tables = tables[:-1]  # the model itself is the last
+        name, own, note = _name_of_table(model), teacher_training(config, model), "training the table"
+    else:
+        name, own = "tuning", fine_tuning(config, split, model)
+        note = "training on the data, by what the table expects"
     start = journal.start() if journal else None
     if start is None:
         teacher = teacher or _train_tables(tables, split, config, **several)
-        before = list(teacher.stages) if teacher else []
-        if teacher is not None and not is_table(model):
-            watchers.on_note("fitting to the table")
-            before.append(fit_to_teacher(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note))
-        if journal and teacher is not None:
-            journal.keep_start(_pair(model, teacher.model).state_dict(), before)
+        before = _fit_and_keep(model, teacher, split, config, journal=journal, watchers=watchers) if teacher else []
     else:
         weights, before = start
         teacher = Teacher(tables[-1], [])
         _pair(model, teacher.model).load_state_dict(weights)
-    own = teacher_training(config, model) if is_table(model) else fine_tuning(config, split, model)
-    watchers.on_note("training the table" if is_table(model) else "training on the data, by what the table expects")
+    watchers.on_note(note)
     last = _staged_training(
-        _name_of_table(model) if is_table(model) else "tuning",
+        name,
         model,
         split,
         own,
@@ -141,10 +143,29 @@ def _train_fast(
     return Training(last.reports, [*before, *last.stages])
 
 
+def _fit_and_keep(
+    model: Recommender,
+    teacher: Teacher,
+    split: Split,
+    config: TrainConfig,
+    *,
+    journal: Journal | None,
+    watchers: Watchers,
+) -> list[Stage]:
+    """Fit a model that is no table to its teacher, and keep both in the journal. Returns all stages so far."""
+    stages = list(teacher.stages)
+    if not is_table(model):
+        watchers.on_note("fitting to the table")
+        stages.append(fit_to_teacher(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note))
+    if journal:
+        journal.keep_start(_pair(model, teacher.model).state_dict(), stages)
+    return stages
+
+
 def _train_tables(
     tables: Sequence[Recommender], split: Split, config: TrainConfig, *, processes: Processes, watchers: Watchers
 ) -> Teacher | None:
-    """Train tables one after the other, each by what the one before it expects; the last, if there is any."""
+    """Train tables one after the other, each by what the one before it expects. Returns the last, if there is any."""
     teacher = None
     for table in tables:
         watchers.on_note(f"training a full table to learn from ({type(table).__name__})")
@@ -191,9 +212,9 @@ def best_epoch(reports: Sequence[EpochReport]) -> int | None:
 def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:
     """How the fitted model is trained on the data, at the rate that suits its schemes.
 
-    A step of a network costs its distinct ids, so the cheapest epoch has batches that leave hardly an id out; but
-    there must be some steps to an epoch. Larger batches bear a larger rate. Most is gained at the end, where the rate
-    comes down, so it is not stopped before.
+    The time of a step depends on how many distinct ids its batch has. So an epoch is quickest with batches that have
+    nearly all ids, but it needs at least ten steps. Larger batches allow a larger rate. Most is gained at the end,
+    where the rate comes down, so training is not stopped before.
     """
     batch_size = min(split.num_known_users + split.num_known_items, 32_768)
     batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))

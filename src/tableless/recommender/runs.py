@@ -1,4 +1,4 @@
-"""One run from data to results: what `train` does once and `compare` does for every combination."""
+"""One run from data to results. `tableless train` does it once, `compare` for every combination."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def train_and_measure(
 ) -> tuple[Recommender, dict[str, Any]]:
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results.
 
-    `teacher` spares the fast recipe training a table of its own (`recipes.train_teacher`); its time is counted.
-    `built` is a model that somebody has built already, of parts that no config describes (side features);
-    `model_config` is then only written down.
+    With a `teacher` (from `recipes.train_teacher`) the fast recipe trains no table of its own; the teacher's time is
+    counted. `built` is a model with parts that no config describes, such as side features; `model_config` is then only
+    written down.
     """
     start = time.perf_counter()
     model_config = as_trained(model_config, train_config)
@@ -107,7 +107,7 @@ def train_and_measure(
 
 
 def as_trained(model: ModelConfig, training: TrainConfig) -> ModelConfig:
-    """What is really built: a full table has one size, whatever the budget; the paper's recipe has its network."""
+    """The config of what is really built. A full table has one size, and the paper's recipe has the paper's network."""
     if model.scheme == "full":
         model = replace(model, budget="1/1")
     if training.recipe == "paper" and getattr(SCHEMES.get(model.scheme), "is_computed", False):
@@ -148,7 +148,7 @@ def describe_run(
 
 
 def versions() -> dict[str, str]:
-    """What the results may depend on beside the settings."""
+    """Versions that the results may depend on, beside the settings."""
     return {
         "tableless": __version__,
         "python": platform.python_version(),

@@ -146,7 +146,9 @@ class Ranking:
         if exact is False and not self._by_index:
             if self._model.scores_are_products:
                 raise ValueError("exact=False needs a model that was loaded with index='faiss'")
-            raise ValueError("an MLP's scores are no inner products, which an index could find; they are always exact")
+            raise ValueError(
+                "the scores of this model are no inner products, which an index could find; they are always exact"
+            )
         prepared, user = self.prepare(), self._model.prepare_users(person)
         count = max(0, min(count, len(prepared) - len(without)))
         if self._by_index and not exact:
