@@ -214,8 +214,8 @@ def test_given_hot_ids_are_not_computed_again():
 
 
 def test_hot_ids_are_learned_from_the_traffic_and_follow_it(monkeypatch):
-    monkeypatch.setattr("tableless.serving.hot_ids._FIRST_CHOICE", 1000)
-    monkeypatch.setattr("tableless.serving.hot_ids._BETWEEN_CHOICES", 1000)
+    monkeypatch.setattr("tableless.serving.fast_embedding._FIRST_CHOICE", 1000)
+    monkeypatch.setattr("tableless.serving.fast_embedding._BETWEEN_CHOICES", 1000)
     fast = FastEmbedding(trained(), hot_ids=10)
     for popular in (IDS[:10], IDS[10:20]):
         for turn in range(30):

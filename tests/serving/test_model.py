@@ -213,7 +213,7 @@ def test_facts_say_what_tables_would_have_cost(runs, closed, model):
 
 
 def test_hot_ids_are_counted_for_users_and_items_together(runs, monkeypatch):
-    monkeypatch.setattr("tableless.serving.hot_ids._FIRST_CHOICE", 10)
+    monkeypatch.setattr("tableless.serving.fast_embedding._FIRST_CHOICE", 10)
     model = tableless.load(runs / "open", hot_ids=4)
     model.prepare()
     assert model.hot_hit_rate is None  # to compute the vectors of all items is no traffic
