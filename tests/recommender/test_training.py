@@ -291,10 +291,11 @@ def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
     )
     script = tmp_path / "script.py"
     script.write_text(code)
+    paths = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29672",
          str(script), str(tmp_path)],
-        check=True, capture_output=True, env=os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
+        check=True, capture_output=True, env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert any("running_mean" in key for key in first)
