@@ -40,12 +40,8 @@ class HybridHashing(EmbeddingScheme):
     ) -> None:
         super().__init__()
         self.embedding_dim = embedding_dim
-        self.num_frequent = num_frequent
-        self.num_rows = num_rows
-        self.num_hashes = num_hashes
-        self.initial_std = initial_std
-        self.seed = seed
-        self.mixed = mixed
+        self.num_frequent, self.num_rows, self.num_hashes = num_frequent, num_rows, num_hashes
+        self.initial_std, self.seed, self.mixed = initial_std, seed, mixed
         generator = seeded(seed)
         self.frequent = FrequentRows(num_frequent, embedding_dim, std=initial_std, generator=generator)
         self.hashes = HashFamily(num_hashes, num_rows, seed, mixed=mixed)
