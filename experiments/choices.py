@@ -54,10 +54,11 @@ class Choice:
         return [settings(data, self.scheme, budget, seed, recipe="fast", options=options) | what for seed in SEEDS]
 
 
-_RECIPES, _GMF, _FIT, _NETWORK = (
+_RECIPES, _GMF, _FIT, _REGRESSION, _NETWORK = (
     "tableless.recommender.recipes",
     "tableless.recommender.gmf",
     "tableless.embedding.distillation",
+    "tableless.embedding.regression",
     "tableless.embedding.deep_hash",
 )
 _ALL = [
@@ -65,8 +66,8 @@ _ALL = [
     Choice("weight decay of the table to learn from", f"{_GMF}:GMF.table_decay", [0.0, 0.1, 0.2, 0.3]),
     Choice("power of σ in the weights of the fit", f"{_GMF}:_POWER", [0.0, 0.125, 0.25, 0.5]),
     Choice("epochs of the last stage", f"{_RECIPES}:FINE_TUNING_EPOCHS", [5, 10, 20]),
-    Choice("learning rate of the fit", f"{_FIT}:_RATE", [0.01, 0.03, 0.06]),
-    Choice("share of an expert's rows in a batch of the fit", f"{_FIT}:_SHARE", [1 / 16, 1 / 8, 1 / 4]),
+    Choice("learning rate of the fit", f"{_REGRESSION}:_RATE", [0.01, 0.03, 0.06]),
+    Choice("share of an expert's rows in a batch of the fit", f"{_REGRESSION}:_SHARE", [1 / 16, 1 / 8, 1 / 4]),
     Choice("visits of all rows together in the fit", f"{_FIT}:_ALL_VISITS", [1_500_000, 3_000_000, 6_000_000]),
     Choice("parameters of an expert", f"{_NETWORK}:_PARAMETERS_PER_EXPERT", [75_000, 110_000, 150_000]),
     Choice("number of hashes", f"{_NETWORK}:_BEST_NETWORK[num_hashes]", [32, 64, 128], option="num_hashes"),

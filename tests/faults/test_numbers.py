@@ -81,7 +81,7 @@ def test_features_that_are_no_finite_float32_are_refused_wherever_they_come_in(v
     side = SideFeatures(2)
     scheme = DeepHashEmbedding(4, width=4, num_hashes=4, depth=1, side_features=side)
     for features in ([[1.0, 2.0], [value, 0.0]], np.array([[1.0, 2.0], [value, 0.0]])):
-        with pytest.raises(ValueError, match="row 1 of the features has a value that is not a finite number"):
+        with pytest.raises(ValueError, match="row 1 of the features has a NaN or an infinite value"):
             scheme.side_features.add([1, 2], features)
     assert len(side.ids) == 0
 
