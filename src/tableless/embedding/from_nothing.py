@@ -63,9 +63,9 @@ class BeginningWatch:
 
 
 _TEXT = (
-    "this DeepHashEmbedding is trained from nothing by small steps (such as those of Adam at 1e-3). It learns slowly that "
-    "way: a recommender stays near what popularity alone gives. Train the model with nn.Embedding first and then call "
-    "tableless.replace_embeddings(model, ...), or use tableless.train, which does both. Training from nothing is meant "
-    "for streams and where no table is possible: use a higher rate there, and silence this warning by "
+    "this DeepHashEmbedding is trained from nothing by small steps (such as those of Adam at 1e-3). It learns slowly "
+    "that way: a recommender stays near what popularity alone gives. Train the model with nn.Embedding first and then "
+    "call tableless.replace_embeddings(model, ...), or use tableless.train, which does both. Training from nothing is "
+    "meant for streams and where no table is possible: use a higher rate there, and silence this warning by "
     'warnings.filterwarnings("ignore", category=tableless.TrainedFromNothing)'
 )

@@ -90,7 +90,7 @@ class EmbeddingScheme(nn.Module, ABC):
         return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
 
     def expect_training_from_nothing(self) -> None:
-        """Do not warn that the scheme is trained from random weights, because that is meant (by default no scheme does)."""
+        """Training from random weights is meant, so the scheme does not warn of it (by default it never does)."""
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """The scheme as it answers requests: evaluation on the CPU, without gradients (by default the scheme itself).
