@@ -32,9 +32,11 @@ class SeparateTables(nn.Module):
         for number, (name, size) in enumerate(vocabularies.items()):
             is_small = kind == FULL or size <= _FEW
             allowed = size * EMBEDDING_DIM if is_small else left * size // large
-            self.tables[name] = SCHEMES[FULL if is_small else kind].from_budget(
+            scheme = SCHEMES[FULL if is_small else kind].from_budget(
                 allowed, embedding_dim=EMBEDDING_DIM, vocab_size=size, seed=100 * seed + number
             )
+            scheme.expect_training_from_nothing()  # the paper's recipe
+            self.tables[name] = scheme
 
     def forward(self, ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """{feature: int64 [...]} -> {feature: float32 [..., dim]}."""

@@ -42,7 +42,7 @@ CLASSES = [
     tableless.SideFeatures,
 ]
 RECORDS = [tableless.TrainConfig, tableless.Progress, tableless.Distillation, tableless.Replacement]
-OTHERS = [tableless.save_scheme, tableless.TrainedModel.save]
+OTHERS = [tableless.save_scheme, tableless.TrainedModel.save, tableless.TrainedFromNothing]
 EXAMPLES = [
     *(
         pytest.param(code, id=f"{name_of(page)}-{number}")

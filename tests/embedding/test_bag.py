@@ -117,3 +117,19 @@ def test_arguments_that_do_not_fit_are_refused():
     summing, _ = pair("sum")
     with pytest.raises(ValueError, match=r"shape \(2,\); that of ids is \(1, 2\)"):
         summing(torch.ones(1, 2, dtype=torch.int64), per_sample_weights=torch.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_have_the_type_of_the_scheme(mode, dtype):
+    bag = EmbeddingBag(DeepHashEmbedding(8, width=16, depth=1, num_hashes=32), mode=mode, padding_id=0).to(dtype)
+    weights = torch.ones(2, 3) if mode == "sum" else None
+    vectors = bag(torch.tensor([[1, 2, 1], [0, 0, 0]]), per_sample_weights=weights)
+    vectors.sum().backward()
+    assert vectors.dtype == bag(torch.zeros(2, 3, dtype=torch.int64)).dtype == dtype
+
+
+def test_a_bag_refuses_ids_that_are_no_integers():
+    bag = EmbeddingBag(DeepHashEmbedding(8, width=16, depth=1, num_hashes=32))
+    with pytest.raises(TypeError, match="ids are of type torch.float32"):
+        bag(torch.tensor([[1.7]]))

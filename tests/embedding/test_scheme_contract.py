@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableless import SCHEMES, load_scheme, save_scheme
+from tableless import SCHEMES, JointEmbedding, load_scheme, save_scheme
 from tableless.embedding.hashing import HashFamily
 from tests.embedding.onnx_agreement import assert_onnx_agrees
 
@@ -52,6 +52,84 @@ def test_any_leading_shape_gives_one_vector_per_id(name, shape, training):
     assert vectors.shape == (*shape, DIM)
     assert vectors.dtype == torch.float32
     assert vectors.isfinite().all()
+
+
+def of_every_kind(name):
+    """Every scheme, `dhe` and `head-and-tail` with batch norm and with experts too, and a joint embedding."""
+    if name == "joint":
+        joint = JointEmbedding({"user": None}, DIM, width=16, depth=2, num_hashes=32)
+        return joint, lambda ids: joint({"user": ids})["user"]
+    name, _, number_of_experts = name.partition(" with batch norm, experts: ")
+    options = {"normalization": "batch", "num_experts": int(number_of_experts)} if number_of_experts else {}
+    scheme = make(name, **options)
+    return scheme, scheme
+
+
+with_batch_norm = [f"{name} with batch norm, experts: {n}" for name in ("dhe", "head-and-tail") for n in (1, 3)]
+every_kind = pytest.mark.parametrize("kind", [*SCHEMES, "joint", *with_batch_norm])
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_vectors_and_gradients_have_the_type_of_the_weights(kind, dtype):
+    scheme, embed = of_every_kind(kind)
+    scheme.to(dtype)
+    ids = torch.arange(VOCAB).view(2, -1)
+    embed(ids).square().sum().backward()
+    assert all(p.grad.dtype == dtype and p.grad.isfinite().all() for p in scheme.parameters() if p.grad is not None)
+    assert any(parameter.grad is not None for parameter in scheme.parameters())
+    for training in (True, False):
+        scheme.train(training)
+        vectors = embed(ids)
+        assert vectors.shape == (*ids.shape, DIM)
+        assert vectors.dtype == dtype
+        assert vectors.isfinite().all()
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_vectors_in_another_type_are_nearly_the_same(kind, dtype):
+    scheme, embed = of_every_kind(kind)
+    ids = torch.arange(VOCAB)
+    with torch.no_grad():
+        embed(ids)  # a training batch, so that batch norm has statistics
+        scheme.eval()
+        vectors = embed(ids)
+        scheme.to(dtype)
+        others = embed(ids)
+    error = (others.double() - vectors.double()).square().mean().sqrt() / vectors.double().square().mean().sqrt()
+    assert error < (0.03 if dtype == torch.bfloat16 else 0.005 if dtype == torch.float16 else 1e-5)
+
+
+@every_kind
+@pytest.mark.parametrize("training", [True, False])
+def test_autocast_works(kind, training):
+    scheme, embed = of_every_kind(kind)
+    scheme.train(training)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        vectors = embed(torch.arange(VOCAB))
+    assert vectors.shape == (VOCAB, DIM)
+    assert vectors.isfinite().all()
+    vectors.float().square().sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in scheme.parameters() if p.grad is not None)
+    assert any(parameter.grad is not None for parameter in scheme.parameters())
+
+
+@every_kind
+@pytest.mark.parametrize("wrong", [1.7, True, 1j, torch.tensor(1, dtype=torch.uint8)])
+def test_ids_that_are_no_integers_are_refused(kind, wrong):
+    _, embed = of_every_kind(kind)
+    ids = torch.as_tensor(wrong).reshape(1)
+    with pytest.raises(TypeError, match=rf"ids are of type {ids.dtype}; .* int32 or int64"):
+        embed(ids)
+
+
+@every_kind
+def test_ids_of_32_bits_have_the_vectors_of_64_bits(kind):
+    scheme, embed = of_every_kind(kind)
+    scheme.eval()
+    ids = torch.tensor([0, 1, 77, VOCAB - 1])
+    assert torch.equal(embed(ids.int()), embed(ids))
 
 
 @schemes

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .bag import EmbeddingBag
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
 from .distillation import Distillation, distil
+from .from_nothing import TrainedFromNothing
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
@@ -29,6 +30,7 @@ __all__ = [
     "JointEmbedding",
     "Replacement",
     "SideFeatures",
+    "TrainedFromNothing",
     "distil",
     "embedding_for",
     "fit_to_budget",

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .id_batches import checked_ids
 from .scheme import EmbeddingScheme
 
 Mode = Literal["sum", "mean", "max"]
@@ -69,19 +70,21 @@ class EmbeddingBag(nn.Module):
         elif ids.ndim != 1 or offsets is None:
             raise ValueError(f"ids has {ids.ndim} dimensions; give [bags, length], or [n] together with offsets")
         has_end = self.include_last_offset and ids.ndim == 1
-        flat = ids.reshape(-1)
+        flat = checked_ids(ids).reshape(-1)
         weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
         if self.padding_id is not None:
             flat, offsets, weights = _without(self.padding_id, flat, offsets, weights)
         if not flat.numel():
-            return torch.zeros(offsets.shape[0] - has_end, self.scheme.embedding_dim, device=ids.device)
+            dtype = next(self.scheme.parameters()).dtype
+            return torch.zeros(offsets.shape[0] - has_end, self.scheme.embedding_dim, dtype=dtype, device=ids.device)
         distinct, inverse = torch.unique(flat, return_inverse=True)
+        vectors = self.scheme(distinct)
         return F.embedding_bag(
             inverse,
-            self.scheme(distinct),
+            vectors,
             offsets,
             mode=self.mode,
-            per_sample_weights=weights,
+            per_sample_weights=None if weights is None else weights.to(vectors.dtype),
             include_last_offset=has_end,
         )
 

@@ -79,7 +79,10 @@ class EmbeddingNetwork(nn.Module):
 
     def forward(self, codes: Tensor, experts: Tensor | None = None) -> Tensor:
         """Codes [..., code_dim] -> [..., embedding_dim]. `experts` (int64 [...]) names the expert of each code."""
-        rows = codes.reshape(-1, self.code_dim)
+        # Codes are float32. The weights may have another type, by `.half()`, `.bfloat16()` or `.double()`. A network
+        # that torch has quantized has no parameters, and is fed float32.
+        dtype = next((parameter.dtype for parameter in self.parameters()), codes.dtype)
+        rows = codes.reshape(-1, self.code_dim).to(dtype)
         if self.num_experts == 1:
             embeddings = self._through_layers(rows, None)
         else:
@@ -133,7 +136,9 @@ class HiddenLayer(nn.Module):
         rows = self.linear(rows)
         if not isinstance(self.norm, BatchNorm):
             return ACTIVATIONS[self.activation](rows)
-        has_kernel = uses_kernels(rows) and not torch.compiler.is_compiling()
+        # The loops are for float32. Under autocast the rows are not, though the weights are.
+        is_float32 = rows.dtype == self.norm.weight.dtype == torch.float32
+        has_kernel = is_float32 and uses_kernels(rows) and not torch.compiler.is_compiling()
         if has_kernel and self.activation == "mish" and groups is None and self.norm.uses_batch(rows):
             return self.norm.forward_and_mish(rows)
         return ACTIVATIONS[self.activation](self.norm(rows, groups))

@@ -17,7 +17,9 @@ from .encoders import (
     RandomFourierEncoder,
     SideFeatureEncoder,
 )
+from .from_nothing import BeginningWatch
 from .hashing import HashFamily, derive_seed
+from .id_batches import checked_ids, with_distinct_ids
 from .inference.folding import ExpertsApart
 from .inference.int8 import Int8Network
 from .inference.network import FloatNetwork
@@ -132,12 +134,33 @@ class DeepHashEmbedding(EmbeddingScheme):
             seed=seed,
         )
         self.router = HashFamily(1, num_experts, derive_seed(seed, "expert")) if num_experts > 1 else None
+        self._beginning = BeginningWatch()
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Int64 [...] -> float32 [..., embedding_dim]."""
+        """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights. Repeated ids are computed once."""
+        if self.training:
+            self._beginning.see_batch(self.decoder.output.get_parameter("bias"))
+        return with_distinct_ids(self._compute, checked_ids(ids))
+
+    def _compute(self, ids: Tensor) -> Tensor:
         if self.router is None:
             return self.decoder(self.encoder(ids))
         return self.decoder(self.encoder(ids), self.router(ids)[..., 0])
+
+    def expect_training_from_nothing(self) -> None:
+        """Do not warn: the training is one that is meant to begin with random weights."""
+        self._beginning.stop()
+
+    def fit_directly(
+        self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
+    ) -> tuple[EmbeddingScheme, Tensor]:
+        """Nothing can be computed: all rows are left to learn. A network that is fitted does not start from nothing."""
+        self._beginning.stop()
+        return super().fit_directly(ids, rows, metric=metric, weights=weights)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._beginning.stop()
+        super()._load_from_state_dict(*args)
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """Its network with batch norm folded in, in float32 or int8."""

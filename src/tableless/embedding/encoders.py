@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..kernels import uses_kernels
 from .hashing import HashFamily, kernel_uniform_codes, split_mix_64
+from .id_batches import checked_ids
 from .scheme import require_known
 from .side_features import SideFeatures
 
@@ -58,7 +59,8 @@ class DenseHashEncoder(Encoder):
         self.mean_square = 1 / 3 if distribution == "uniform" else 1.0
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Int64 [...] -> float32 [..., num_hashes]."""
+        """Int64 or int32 [...] -> float32 [..., num_hashes]."""
+        ids = checked_ids(ids)
         num_buckets = self.hashes.num_buckets
         if self.distribution == "gaussian":
             return _box_muller(self.hashes(ids), num_buckets)

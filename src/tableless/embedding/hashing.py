@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..kernels import uses_kernels
+from .id_batches import checked_ids
 
 ENCODING_VERSION = 1
 _WORD = (1 << 64) - 1
@@ -64,7 +65,8 @@ class HashFamily(nn.Module):
         self.register_buffer("coefficients", torch.tensor(_coefficients(num_hashes, seed % 2**64)))
 
     def buckets(self, ids: Tensor) -> Tensor:
-        """The buckets of ids: int64 [...] -> int64 [..., num_hashes]."""
+        """The buckets of ids: int64 or int32 [...] -> int64 [..., num_hashes]."""
+        ids = checked_ids(ids)  # the hashes are defined on 64 bits, so an id of 32 bits is widened
         if self.mixed:
             ids = mix_ids(ids)
         if uses_kernels(ids):
@@ -141,7 +143,7 @@ def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
 
 
 def _arrays(ids: Tensor, coefficients: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return ids.to(torch.int64).contiguous().view(-1).numpy(), coefficients.contiguous().numpy()
+    return ids.contiguous().view(-1).numpy(), coefficients.contiguous().numpy()
 
 
 def split_mix_64(seed: int) -> Iterator[int]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .deep_hash import DeepHashEmbedding
+from .id_batches import checked_ids
 from .scheme import INITIAL_STD, Budget, EmbeddingScheme, Precision, Served, resolve_budget, seeded
 from .tables.frequent_rows import FrequentRows
 
@@ -46,14 +47,16 @@ class HeadAndTail(EmbeddingScheme):
         self.network = _arguments(self.tail)  # plain values: of side features only their kind
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Int64 [...] -> float32 [..., embedding_dim]."""
+        """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights."""
+        ids = checked_ids(ids)
         if not self.num_frequent:
             return self.tail(ids)
         if torch.compiler.is_compiling():
             return _both(ids, self.head, self.tail)
         rows, is_frequent = self.head(ids.reshape(-1))
         rest = (~is_frequent).nonzero().squeeze(-1)
-        return rows.index_copy(0, rest, self.tail(ids.reshape(-1)[rest])).view(*ids.shape, self.embedding_dim)
+        computed = self.tail(ids.reshape(-1)[rest])
+        return rows.index_copy(0, rest, computed.to(rows)).view(*ids.shape, self.embedding_dim)
 
     def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """The ids with the highest counts get a row each."""
@@ -63,7 +66,12 @@ class HeadAndTail(EmbeddingScheme):
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
         """The head's rows are taken over as they are; the tail has to learn the others."""
-        return self.tail, ~self.head.take_over(ids, rows, weights)
+        learner, _ = self.tail.fit_directly(ids, rows, metric=metric, weights=weights)
+        return learner, ~self.head.take_over(ids, rows, weights)
+
+    def expect_training_from_nothing(self) -> None:
+        """Do not warn for the tail."""
+        self.tail.expect_training_from_nothing()
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """The rows of the head, and the tail as it is served."""
@@ -74,7 +82,7 @@ class HeadAndTail(EmbeddingScheme):
         def vectors(ids: Tensor) -> Tensor:
             rows, is_frequent = self.head(ids)
             rest = (~is_frequent).nonzero().squeeze(-1)
-            return rows.index_copy_(0, rest, tail.vectors(ids[rest]))
+            return rows.float().index_copy_(0, rest, tail.vectors(ids[rest]))
 
         return Served(vectors, tail.precision)
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from .decoders import EmbeddingNetwork
 from .encoders import DenseHashEncoder
 from .hashing import derive_seed
+from .id_batches import checked_ids, distinct_ids
 from .scheme import INITIAL_STD, Budget, fit_to_budget, resolve_budget
 
 
@@ -80,18 +82,22 @@ class JointEmbedding(nn.Module):
         )
 
     def forward(self, ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """{feature: int64 [...]} -> {feature: float32 [..., embedding_dim]}, for all features or some of them."""
+        """{feature: int64 or int32 [...]} -> {feature: [..., embedding_dim]}, for all features or some of them.
+
+        Repeated ids of a feature are computed once.
+        """
         unknown = sorted(ids.keys() - self.features.keys())
         if unknown:
             raise KeyError(f"no feature {unknown[0]!r} here; there are {', '.join(sorted(self.features))}")
         encoder = dict(zip(sorted(self.features), self.encoders, strict=True))
-        codes = [encoder[name](own.reshape(-1)) for name, own in ids.items()]  # [n, num_hashes] each
-        if not codes:
+        if not ids:
             return {}
+        distinct = {name: distinct_ids(checked_ids(own)) for name, own in ids.items()}
+        codes = [encoder[name](own.reshape(-1)) for name, (own, _) in distinct.items()]  # [n, num_hashes] each
         embeddings = self.decoder(torch.cat(codes)).split([len(code) for code in codes])
         return {
-            name: rows.view(*own.shape, self.embedding_dim)
-            for (name, own), rows in zip(ids.items(), embeddings, strict=True)
+            name: rows.view(*own.shape, self.embedding_dim) if numbers is None else F.embedding(numbers, rows)
+            for (name, (own, numbers)), rows in zip(distinct.items(), embeddings, strict=True)
         }
 
     @property

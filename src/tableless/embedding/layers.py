@@ -74,7 +74,9 @@ class BatchNorm(nn.Module):
         if self.uses_batch(rows):
             self.num_batches_tracked.add_(1)
         if groups is not None:
-            return self._normalize_groups(rows, groups.counts)
+            # Sums over many rows need more digits than 16-bit numbers have. Types of 32 bits and more stay as they are.
+            exact = torch.promote_types(rows.dtype, torch.float32)
+            return self._normalize_groups(rows.to(exact), groups.counts).to(rows.dtype)
         in_training = self.uses_batch(rows)
         return F.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, in_training, self.momentum, self.eps
@@ -106,8 +108,8 @@ class BatchNorm(nn.Module):
             with torch.no_grad():
                 unbiased = squares / (number - 1).clamp(min=1)
                 share = self.momentum * enough
-                self.running_mean.lerp_(batch_mean, share)
-                self.running_var.lerp_(unbiased, share)
+                for buffer, new in ((self.running_mean, batch_mean), (self.running_var, unbiased)):
+                    buffer.lerp_(new.to(buffer), share.to(buffer))
         scale = self.weight * torch.rsqrt(var + self.eps)
         return torch.addcmul((self.bias - mean * scale).unsqueeze(1), rows, scale.unsqueeze(1))
 

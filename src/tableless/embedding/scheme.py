@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from .id_batches import checked_ids
+
 Budget = int | str
 """A number of trainable parameters, a share of the full table ("1/4"), or memory for float32 weights ("64MB")."""
 
@@ -64,7 +66,7 @@ class EmbeddingScheme(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: Tensor) -> Tensor:
-        """Int64 [...] -> float32 [..., embedding_dim]."""
+        """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights."""
 
     @classmethod
     @abstractmethod
@@ -86,6 +88,9 @@ class EmbeddingScheme(nn.Module, ABC):
         steps, and from which rows: a mask over `ids`, false everywhere if nothing is left to learn.
         """
         return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+
+    def expect_training_from_nothing(self) -> None:
+        """Training from random weights is meant, so the scheme does not warn of it (by default it never does)."""
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """The scheme as it answers requests: evaluation on the CPU, without gradients (by default the scheme itself).
@@ -184,7 +189,8 @@ def _memory(text: str) -> re.Match[str] | None:
 
 
 def require_known(ids: Tensor, vocab_size: int) -> None:
-    """Refuse ids without a row. Compiled and exported programs can't raise errors, so they skip the check."""
+    """Refuse ids without a row. Compiled and exported programs can't look at the ids, so they skip that check."""
+    checked_ids(ids)
     if torch.compiler.is_compiling() or not ids.numel() or ids.is_meta:
         return
     lowest, highest = torch.aminmax(ids)

@@ -108,6 +108,8 @@ def train_on_stream(
     step = share_gradients(_Scores(model), processes)
     optimizer = adam(model, config)
     reservoir = reservoir or Reservoir(RESERVOIR, config.seed + processes.rank)
+    for scheme in (model.users, model.items):
+        scheme.expect_training_from_nothing()  # a stream has no table to start from
     model.train()
     seen, losses, aucs = 0, 0.0, 0.0
     recent = float("nan")

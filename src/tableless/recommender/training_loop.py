@@ -95,6 +95,8 @@ class _Epochs:
         processes: Processes,
     ) -> None:
         self._model, self._config, self._processes = model, config, processes
+        for scheme in (model.users, model.items):
+            scheme.expect_training_from_nothing()  # as the paper's recipe does
         self._inputs = ModelInputs.of(model, split.train)
         self._batches = Batches(
             split.train,

@@ -104,7 +104,7 @@ class ExpertsApart(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [n] -> float32 [n, embedding_dim]."""
-        codes = self.encoder(ids)
+        codes = self.encoder(ids).float()  # as the folded weights are
         if self.router is None:
             return self.experts[0](codes)
         chosen = self.router(ids)[..., 0]

@@ -43,7 +43,7 @@ class Int8Network(FloatNetwork):
         # Is there the quick path, where every layer turns bytes into bytes?
         self.is_simple = network.activation == "mish" and network.architecture not in ("residual", "densenet")
         with torch.inference_mode():
-            codes = encoder(sample_ids)
+            codes = encoder(sample_ids).float()
             self.layers = [self._quantize(expert, codes) for expert in self.experts]
 
     @property

@@ -95,7 +95,7 @@ class FloatNetwork:
     def encode(self, ids: Tensor) -> Tensor:
         """The codes of at most CHUNK ids, [n, code_dim]."""
         if self.hashes is None:
-            return self.encoder(ids)
+            return self.encoder(ids).float()  # side features have the type of the model
         from ...kernels import hashing as loops
 
         codes = self.buffer("codes", 0, len(ids), self.hashes.num_hashes)
