@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..extras import install_hint
 from ..files.whole import replacing
 from .comparison import Result
 from .evaluation import METRICS
@@ -38,7 +39,7 @@ def render_comparison(rows: Sequence[Result]) -> Table:
             f"{_short(row['auc'])}{spread}{'†' if row['capped'] else ''}",
             _short(row["auc_se"]),
             _short(row[TOP]),
-            f"{row['gap_closed']:.0%}" if "gap_closed" in row else "",
+            f"{round(100 * row['gap_closed'])}%" if "gap_closed" in row else "",
             f"{row['seconds']:.0f}",
         )
     return table
@@ -72,7 +73,7 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("the picture is drawn by matplotlib: pip install 'tableless[cli]'") from None
+        raise ImportError(f"the picture is drawn by matplotlib: {install_hint('cli')}") from None
     rows = [row for row in rows if row["auc"] is not None]
     backbones = sorted({row["backbone"] for row in rows})
     schemes = sorted({row["scheme"] for row in rows} - {"full"})

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from ..embedding.scheme import EmbeddingScheme
+from ..extras import install_hint
 from ..recommender.models import Recommender
 from ..recommender.scoring import scheme_inputs
 from .fast_embedding import FastEmbedding
@@ -60,7 +61,7 @@ class FaissRows:
         try:
             import faiss
         except ImportError as missing:
-            raise ImportError("index='faiss' needs faiss: pip install 'tableless[serve]'") from missing
+            raise ImportError(f"index='faiss' needs faiss: {install_hint('serve')}") from missing
         self._faiss: Any = faiss
         self._count, dim = rows.shape
         self._has_graph = self._count >= FEWEST_ROWS_FOR_GRAPH
