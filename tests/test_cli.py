@@ -331,7 +331,7 @@ NEVER_READ = "no-such-file.csv"  # the error would name it, had it been read fir
     ("arguments", "message"),
     [
         (["compare", NEVER_READ, "--schemes", "dhe,blom"], "did you mean 'bloom'?"),
-        (["compare", NEVER_READ, "--schemes", "dhe,foo"], "no scheme is called 'foo'; known are full"),
+        (["compare", NEVER_READ, "--schemes", "dhe,foo"], "no scheme is called 'foo'; known are dhe"),
         (["compare", NEVER_READ, "--schemes", "full", "--budgets", "a quarter"], "'a quarter' is not understood"),
         (["compare", NEVER_READ, "--schemes", "dhe", "--budgets", "1/2,1/x"], "'1/x' is not understood"),
         (["compare", NEVER_READ, "--backbones", "gmf,mpl"], "did you mean 'mlp'?"),

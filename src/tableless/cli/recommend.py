@@ -31,8 +31,10 @@ def recommend(
     model = TrainedModel.from_pretrained(run, metadata=items, interactions=interactions)
     best = model.recommend(model.parse("user", user), count=count)
     if as_json:
-        print(json.dumps({"user": user, "items": [asdict(row) for row in best]}))
+        print(json.dumps({"user": user, "known": best.known, "items": [asdict(row) for row in best]}))
         return
+    if best.known is False:
+        print(f"User {user} is new: the model has no actions of theirs.")
     width = shutil.get_terminal_size().columns
     for place, row in enumerate(best, start=1):
         print(cut(f"{place:3}  {row.item!s:<24} {row.score:8.3f}  {row.title or ''}".rstrip(), width))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..extras import install_hint
 from ..files.whole import replacing
+from .advice import is_above_popularity
 from .comparison import Result
 from .evaluation import METRICS
 
@@ -60,6 +61,10 @@ def _remarks(rows: Sequence[Result]) -> Iterator[str]:
         yield "Gap: share of the way from popularity to the full table."
     if any(row["auc_items"] for row in done):
         yield f"AUC against {done[0]['auc_items']:,} items drawn for each user; {METRICS[TOP].label} over all items."
+    weak = [f"{row['scheme']} {row['budget']} ({row['backbone']})" for row in done if not is_above_popularity(row)]
+    if weak:
+        yield f"Not clearly above popularity: {', '.join(weak)}."
+        yield "Try a smaller --batch-size (small data needs it), more --epochs, another --recipe, larger --budgets."
     if any(row["capped"] for row in done):
         yield "†: ended at the limit of epochs, not by itself; more epochs may be better."
 

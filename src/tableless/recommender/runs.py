@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..data.example_users import example_users
 from ..data.loading import DataConfig
 from ..data.splits import Split
 from ..embedding.choices import did_you_mean, require_known_name
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
+from .advice import popularity_warning
 from .distributed import Processes
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
@@ -116,7 +118,16 @@ def train_and_measure(
         "epochs": training.stages[-1]["epochs"],
         "best_epoch": training.stages[-1]["best_epoch"],
     }
+    warning = popularity_warning(
+        results,
+        training=asdict(train_config),
+        scheme=config["model"]["items"]["scheme"],
+        num_actions=split.train.num_actions,
+    )
+    results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
+        if processes.is_first:
+            journal.files.write_example_users(example_users(data, split.train))
         journal.finish(model, split.train, results)
     return model, results
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
 from ..extras import install_hint
 from ..recommender.models import Recommender
@@ -98,9 +99,14 @@ class KnownIds:
         self._lock = threading.RLock()
         self._vectors: Tensor | None = None
         self._directions: NearestRows | None = None
+        self._sorted = torch.sort(ids).values
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def has(self, ids: Tensor) -> Tensor:
+        """Which ids are known: int64 [...] -> bool [...]."""
+        return find(ids, self._sorted)[1]
 
     @property
     def vectors(self) -> Tensor:
