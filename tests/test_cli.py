@@ -422,3 +422,43 @@ def test_a_long_title_is_cut_to_the_width_of_the_terminal(trained, tmp_path, mon
     assert {len(line) for line in lines} == {70}
     assert all(line.endswith("…") for line in lines)
     assert len(last_json(run(*asked, "--json"))["items"][0]["title"]) > 200
+
+
+def test_results_that_are_no_better_than_popularity_say_so_and_what_to_try(trained, tmp_path):
+    arguments = ["--scheme", "full", "--epochs", "1", "--batch-size", "5000", "--learning-rate", "1e-6"]
+    result = run("train", WORLD, *arguments, "--out", str(tmp_path / "weak"))
+    warning = next(line for line in result.stdout.splitlines() if line.startswith("Warning: "))
+    assert "popularity alone" in warning
+    assert "--batch-size 64 " in warning
+    assert "--epochs 1" in warning
+    assert "The model is that of epoch 1." in result.stdout
+    again = run("evaluate", str(tmp_path / "weak"))
+    assert "Warning: The test AUC" in again.stdout
+    assert "batch_size=64" in last_json(run("evaluate", str(tmp_path / "weak"), "--json"))["warning"]
+
+
+def test_evaluate_refuses_ids_of_another_kind_and_takes_other_names_of_columns(trained, tmp_path):
+    generator = np.random.default_rng(0)
+    pairs = np.unique(generator.integers(0, (200, 120), (3000, 2)), axis=0)
+    numbers, strings = tmp_path / "numbers.csv", tmp_path / "strings.csv"
+    pl.DataFrame(pairs, schema=["who", "what"]).write_csv(numbers)
+    pl.DataFrame({"user": [f"u{user}" for user in pairs[:, 0]], "item": pairs[:, 1]}).write_csv(strings)
+    refused = str(run("evaluate", str(trained / "dhe"), "--data", str(strings)).exception)
+    assert "user ids are strings" in refused
+    assert "they would never match" in refused
+    named = ["--user-col", "who", "--item-col", "what"]
+    assert last_json(run("evaluate", str(trained / "dhe"), "--data", str(numbers), *named, "--json"))["evaluated"] > 100
+
+
+def test_a_user_without_a_row_is_named(trained):
+    message = str(run("recommend", str(trained / "full"), "--user", "17850").exception)
+    assert message.startswith("user 17850 was not in the training data, and this scheme has no row for it")
+
+
+def test_recommend_says_whether_the_user_is_known(trained):
+    assert last_json(run("recommend", str(trained / "full"), "--user", "3", "--json"))["known"] is True
+    assert last_json(run("recommend", str(trained / "dhe"), "--user", "3", "--json"))["known"] is None
+    with_data = [str(trained / "dhe"), "--interactions", WORLD]
+    assert last_json(run("recommend", *with_data, "--user", "3", "--json"))["known"] is True
+    assert last_json(run("recommend", *with_data, "--user", "987654", "--json"))["known"] is False
+    assert "User 987654 is new" in run("recommend", *with_data, "--user", "987654").stdout

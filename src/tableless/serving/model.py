@@ -95,7 +95,8 @@ class TrainedModel:
 
     def embed(self, ids: Any, *, side: Side = "item") -> Tensor:
         """Vectors [n, embedding_dim] of raw ids: a list, array, Series or tensor."""
-        return _ordinary(self._vectors[side](self._ids(side, ids), ids))
+        as_ids = self._ids(side, ids)
+        return _ordinary(self._vectors[side](as_ids, ids))
 
     def embed_ids(self, ids: Tensor, *, side: Side) -> Tensor:
         """The same for ids that went through `to_ids` already, as a server has them."""

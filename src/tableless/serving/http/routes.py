@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -212,7 +213,7 @@ def embed_route(current: CurrentModel, settings: ServerSettings) -> APIRouter:
             )
 
         def as_json(model: TrainedModel) -> bytes:
-            return vectors_as_json(vectors, model.known_ids(torch.from_numpy(ids), side=side))
+            return vectors_as_json(vectors, model.known_ids(torch.from_numpy(ids.astype(np.int64)), side=side))
 
         return Response(await served.ask(as_json), media_type="application/json")
 
