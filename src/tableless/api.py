@@ -19,7 +19,7 @@ from .embedding.scheme import Budget
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe
 from .recommender.run_directory import RunDirectory, StoredRun
-from .recommender.runs import ModelConfig, choose_device, train_and_measure
+from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
 from .serving.export.exporting import ExportReport, export_run
 from .serving.items import SeenItems, read_seen
@@ -95,7 +95,6 @@ def train(
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
     model_config = ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {}))
-    choose_device(device)  # wrong names are refused before the data is read
     listener = Listener(progress or (lambda event: None))
     with ExitStack() as stack:
         folder = temporary_folder(stack)
@@ -111,7 +110,7 @@ def train(
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
         directory = folder / "run" if out is None else Path(out)
-        _, results = train_and_measure(
+        train_and_measure(
             recorded,
             model_config,
             config or TrainConfig(),
@@ -123,8 +122,6 @@ def train(
             on_batch=listener.on_batch,
             on_epoch=listener.on_epoch,
         )
-        if "warning" in results:
-            listener.on_note(results["warning"])
         files = RunDirectory(directory)
         if not files.has_ended:
             raise RuntimeError("training was stopped before its first epoch ended: there is no model")

@@ -147,5 +147,5 @@ def test_a_gap_below_nothing_is_no_minus_zero_and_what_is_not_above_popularity_i
     "wrong", [{"schemes": ["foo"]}, {"budgets": ["1/x"]}, {"backbones": ["foo"]}, {"seeds": 0}, {"budgets": ["0"]}]
 )
 def test_a_plan_with_a_mistake_is_refused_before_any_data(wrong):
-    with pytest.raises(ValueError, match="foo|1/x|seeds|'0'"):
+    with pytest.raises(ValueError, match=r"foo|1/x|seeds|'0'"):
         Plan(**{"schemes": ["full"], **wrong})
