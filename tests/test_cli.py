@@ -8,8 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import tableless
 from tableless import cli
 from tableless.cli.options import Only, options_from_dataclasses
+from tableless.cli.typed_names import as_typed
 from tableless.data.loading import DataConfig
 from tableless.recommender.runs import ModelConfig
 from tableless.recommender.training import TrainConfig
@@ -320,3 +322,143 @@ def test_a_stream_takes_every_other_option_and_names_all_that_it_refuses(tmp_pat
     assert last_json(streamed(tmp_path, "--budget", "30000", *options))["actions"] == 400
     refused = streamed(tmp_path, "--budget", "30000", "--core", "5", "--resume", *options)
     assert "--resume, --core" in str(refused.exception)
+
+
+NEVER_READ = "no-such-file.csv"  # the error would name it, had it been read first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", NEVER_READ, "--schemes", "dhe,blom"], "did you mean 'bloom'?"),
+        (["compare", NEVER_READ, "--schemes", "dhe,foo"], "no scheme is called 'foo'; known are dhe"),
+        (["compare", NEVER_READ, "--schemes", "full", "--budgets", "a quarter"], "'a quarter' is not understood"),
+        (["compare", NEVER_READ, "--schemes", "dhe", "--budgets", "1/2,1/x"], "'1/x' is not understood"),
+        (["compare", NEVER_READ, "--backbones", "gmf,mpl"], "did you mean 'mlp'?"),
+        (["compare", NEVER_READ, "--recipe", "papr"], "did you mean 'paper'?"),
+        (["compare", NEVER_READ, "--split", "leave-one-ot"], "did you mean 'leave-one-out'?"),
+        (["train", NEVER_READ, "--scheme", "DHE"], "did you mean 'dhe'?"),
+        (["train", NEVER_READ, "--backbone", "gfm"], "did you mean 'gmf'?"),
+        (["train", NEVER_READ, "--budget", "1/x"], "'1/x' is not understood"),
+        (["train", NEVER_READ, "--device", "cdua"], "did you mean 'cuda'?"),
+        (["train", NEVER_READ, "--stream", "--budget", "9000", "--device", "cup"], "did you mean 'cpu'?"),
+        (["train", "movielens-1n"], "did you mean 'movielens-1m'?"),
+        (["serve", "no-such-run", "--precision", "int9"], "did you mean 'int8'?"),
+        (["export", "no-such-run", "--out", "x", "--format", "onx"], "did you mean 'onnx'?"),
+        (["embed", "no-such-run", "--ids", "x", "--out", "y", "--side", "itm"], "did you mean 'item'?"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_anything_is_read_with_the_nearest_known_one(
+    arguments, message, monkeypatch, capsys
+):
+    error = mistake(monkeypatch, capsys, *arguments)
+    assert message in error
+    assert NEVER_READ not in error
+
+
+def mistake(monkeypatch, capsys, *arguments):
+    """The line that a command ends in."""
+    monkeypatch.setattr("sys.argv", ["tableless", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_schemes_may_be_listed_with_spaces_behind_the_commas(monkeypatch, capsys):
+    assert NEVER_READ in mistake(monkeypatch, capsys, "compare", NEVER_READ, "--schemes", "dhe, bloom")
+
+
+def test_the_version_is_told():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout.strip() == f"tableless {tableless.__version__}"
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([command.name or command.callback.__name__] for command in cli.app.registered_commands)]
+)
+def test_h_is_help(command):
+    short, long = run(*command, "-h"), run(*command, "--help")
+    assert short.exit_code == 0
+    assert short.stdout == long.stdout
+
+
+@pytest.mark.parametrize(
+    ("message", "typed"),
+    [
+        ("time_col='' leaves times out", "--time-col '' leaves times out"),
+        ("give another as time_col", "give another as --time-col"),
+        ("split is 'x'; it must be column", "--split is 'x'; it must be column"),
+        ("max_ids is 0; it must be at least 1", "--max-ids is 0; it must be at least 1"),
+        ("try epochs=600, recipe='paper' or batch_size=512.", "try --epochs 600, --recipe paper or --batch-size 512."),
+        ("num_negatives is 0", "--negatives-per-positive is 0"),
+        ("say which does (--user-col, user_col): a, b", "say which does (--user-col): a, b"),
+        ("has no column 'time_col'; it has user_col.csv", "has no column 'time_col'; it has user_col.csv"),
+        ("the data is good, and its split too", "the data is good, and its split too"),
+    ],
+)
+def test_arguments_are_named_as_they_were_typed(message, typed):
+    assert as_typed(message) == typed
+
+
+def test_a_mistake_names_the_option_and_not_the_variable(tmp_path, monkeypatch, capsys):
+    data = tmp_path / "data.csv"
+    data.write_text("user,item,time\n" + "".join(f"{n % 5},{n % 7},{n}\n" for n in range(60)) + "1,2,soon\n")
+    error = mistake(monkeypatch, capsys, "train", str(data), "--epochs", "1")
+    assert "--time-col" in error
+    assert "time_col" not in error
+    with pytest.raises(ValueError, match="time_col"):
+        tableless.train(str(data))
+
+
+def test_a_long_title_is_cut_to_the_width_of_the_terminal(trained, tmp_path, monkeypatch):
+    titles = tmp_path / "titles.csv"
+    titles.write_text("movieId,title\n" + "\n".join(f"{item},{'long ' * 50}" for item in range(200)))
+    monkeypatch.setenv("COLUMNS", "70")
+    asked = ["recommend", str(trained / "dhe"), "--user", "3", "--items", str(titles)]
+    lines = [line for line in run(*asked).stdout.splitlines() if "long" in line]
+    assert lines
+    assert {len(line) for line in lines} == {70}
+    assert all(line.endswith("…") for line in lines)
+    assert len(last_json(run(*asked, "--json"))["items"][0]["title"]) > 200
+
+
+def test_results_that_are_no_better_than_popularity_say_so_and_what_to_try(trained, tmp_path):
+    arguments = ["--scheme", "full", "--epochs", "1", "--batch-size", "5000", "--learning-rate", "1e-6"]
+    result = run("train", WORLD, *arguments, "--out", str(tmp_path / "weak"))
+    warning = next(line for line in result.stdout.splitlines() if line.startswith("Warning: "))
+    assert "popularity alone" in warning
+    assert "--batch-size 64 " in warning
+    assert "--epochs 1" in warning
+    assert "The model is that of epoch 1." in result.stdout
+    again = run("evaluate", str(tmp_path / "weak"))
+    assert "Warning: The test AUC" in again.stdout
+    assert "batch_size=64" in last_json(run("evaluate", str(tmp_path / "weak"), "--json"))["warning"]
+
+
+def test_evaluate_refuses_ids_of_another_kind_and_takes_other_names_of_columns(trained, tmp_path):
+    generator = np.random.default_rng(0)
+    pairs = np.unique(generator.integers(0, (200, 120), (3000, 2)), axis=0)
+    numbers, strings = tmp_path / "numbers.csv", tmp_path / "strings.csv"
+    pl.DataFrame(pairs, schema=["who", "what"]).write_csv(numbers)
+    pl.DataFrame({"user": [f"u{user}" for user in pairs[:, 0]], "item": pairs[:, 1]}).write_csv(strings)
+    refused = str(run("evaluate", str(trained / "dhe"), "--data", str(strings)).exception)
+    assert "user ids are strings" in refused
+    assert "they would never match" in refused
+    named = ["--user-col", "who", "--item-col", "what"]
+    assert last_json(run("evaluate", str(trained / "dhe"), "--data", str(numbers), *named, "--json"))["evaluated"] > 100
+
+
+def test_a_user_without_a_row_is_named(trained):
+    message = str(run("recommend", str(trained / "full"), "--user", "17850").exception)
+    assert message.startswith("user 17850 was not in the training data, and this scheme has no row for it")
+
+
+def test_recommend_says_whether_the_user_is_known(trained):
+    assert last_json(run("recommend", str(trained / "full"), "--user", "3", "--json"))["known"] is True
+    assert last_json(run("recommend", str(trained / "dhe"), "--user", "3", "--json"))["known"] is None
+    with_data = [str(trained / "dhe"), "--interactions", WORLD]
+    assert last_json(run("recommend", *with_data, "--user", "3", "--json"))["known"] is True
+    assert last_json(run("recommend", *with_data, "--user", "987654", "--json"))["known"] is False
+    assert "User 987654 is new" in run("recommend", *with_data, "--user", "987654").stdout

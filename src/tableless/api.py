@@ -94,6 +94,7 @@ def train(
     """
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
+    model_config = ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {}))
     listener = Listener(progress or (lambda event: None))
     with ExitStack() as stack:
         folder = temporary_folder(stack)
@@ -111,7 +112,7 @@ def train(
         directory = folder / "run" if out is None else Path(out)
         train_and_measure(
             recorded,
-            ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {})),
+            model_config,
             config or TrainConfig(),
             parts,
             out=directory,

@@ -123,11 +123,15 @@ def test_the_exportable_search_finds_what_searchsorted_finds(size):
         ("1MB", 250_000),
         ("2 KiB", 512),
         ("1.5GB", 375_000_000),
+        ("25%", 800),
+        ("12.5 %", 400),
+        ("4096B", 1024),
+        ("4096 b", 1024),
     ],
 )
 def test_a_budget_is_a_number_a_share_or_memory(budget, expected):
     assert resolve_budget(budget, embedding_dim=32, vocab_size=100) == expected
-    assert is_share(budget) == (budget in ("1/4", "0.5"))
+    assert is_share(budget) == (budget in ("1/4", "0.5", "25%", "12.5 %"))
 
 
 def test_the_full_table_is_taken_where_it_fits_and_nobody_asks_about_new_ids():

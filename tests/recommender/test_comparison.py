@@ -128,3 +128,24 @@ def test_the_table_fits_a_terminal_and_the_picture_is_a_png(tmp_path):
     save_comparison_picture(rows, tmp_path / "new" / "picture.png")
     assert (tmp_path / "new" / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert json.dumps(rows)
+
+
+def test_a_gap_below_nothing_is_no_minus_zero_and_what_is_not_above_popularity_is_named():
+    from rich.console import Console
+
+    console = Console(width=100, file=io.StringIO())
+    lines = [line("full", "1/1", 0.9), line("bloom", "1/4", 0.7999), line("dhe", "1/4", 0.88)]
+    console.print(render_comparison(summarise_runs(lines)))
+    text = console.file.getvalue()
+    assert "-0%" not in text
+    assert " 0%" in text
+    assert "Not clearly above popularity: bloom 1/4 (gmf)." in text
+    assert "--batch-size" in text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"schemes": ["foo"]}, {"budgets": ["1/x"]}, {"backbones": ["foo"]}, {"seeds": 0}, {"budgets": ["0"]}]
+)
+def test_a_plan_with_a_mistake_is_refused_before_any_data(wrong):
+    with pytest.raises(ValueError, match=r"foo|1/x|seeds|'0'"):
+        Plan(**{"schemes": ["full"], **wrong})

@@ -1,5 +1,6 @@
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -305,3 +306,47 @@ def test_facts_name_the_precision_that_is_computed_on_each_side(runs, tmp_path, 
 def test_importing_the_library_loads_nothing_of_serving():
     code = "import sys, tableless; print([name for name in sys.modules if name.startswith('tableless.serving')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_answers_in_python_say_whether_an_id_is_known(runs, ratings):
+    opened, closed = tableless.load(runs / "open"), tableless.load(runs / "closed")
+    assert opened.is_known("item", "item-3") is True
+    assert opened.is_known("item", "never seen") is False
+    assert opened.neighbors("never seen").known is False
+    assert opened.recommend("user-3").known is opened.is_known("user", "user-3") is None
+    assert closed.is_known("user", 3) is True
+    assert closed.is_known("user", 10**9) is False
+    with_data = tableless.load(runs / "open", interactions=ratings)
+    assert with_data.recommend("user-3").known is True
+    assert with_data.recommend("nobody").known is False
+    assert isinstance(with_data.recommend("nobody"), list)
+
+
+@pytest.mark.parametrize("ids", [[3, 17850], np.array([3, 17850]), torch.tensor([3, 17850]), (3, 17850)])
+def test_an_id_without_a_row_is_named_in_the_error(runs, ids):
+    closed = tableless.load(runs / "closed")
+    with pytest.raises(ValueError, match="user 17850 was not in the training data"):
+        closed.embed(ids, side="user")
+    with pytest.raises(ValueError, match="user 17850 was not in the training data"):
+        closed.score(ids, [1, 2])
+
+
+def test_example_users_come_from_the_run_and_are_known(runs, ratings, tmp_path):
+    users = tableless.load(runs / "open").facts["example_users"]
+    assert len(users) == 3
+    with_data = tableless.load(runs / "open", interactions=ratings)
+    assert all(with_data.is_known("user", user) for user in users)
+    closed = tableless.load(runs / "closed")
+    assert all(closed.is_known("user", int(user)) for user in closed.facts["example_users"])
+    without = shutil.copytree(runs / "open", tmp_path / "older")
+    (without / "example_users.json").unlink()  # as older runs are
+    assert tableless.load(without).facts["example_users"] == []
+    assert tableless.load(without, interactions=ratings).facts["example_users"] == users
+    older = shutil.copytree(runs / "closed", tmp_path / "older table")
+    (older / "example_users.json").unlink()
+    assert tableless.load(older).facts["example_users"] == closed.facts["example_users"]
+
+
+def test_example_users_do_not_travel(runs, tmp_path):
+    tableless.load(runs / "open").save_pretrained(tmp_path / "published")
+    assert not (tmp_path / "published" / "example_users.json").exists()

@@ -358,3 +358,21 @@ def test_facts_are_asked_for_every_two_seconds_while_the_page_is_seen(open_page,
     assert len(asked) == before
     with page.expect_response("**/facts?*"):
         page.evaluate(see, False)
+
+
+def test_the_users_that_the_page_offers_are_those_of_the_run(open_page, address, runs):
+    users = TrainedModel.from_pretrained(runs / "open").facts["example_users"]
+    page = open_page(address)
+    offered = page.locator("#recommendations .suggestions a")
+    playwright.expect(offered).to_have_text([*(f"User {user}" for user in users), "Someone new"])
+    offered.first.click()
+    playwright.expect(rows(page, "recommendations")).to_have_count(10)
+    playwright.expect(page.locator("#recommendations .new")).to_have_count(0)
+
+
+def test_an_id_that_is_not_known_is_marked_as_new(open_page, address):
+    page = open_page(f"{address}#item=never-seen")
+    playwright.expect(page.locator("#neighbors .new")).to_contain_text("New: this item")
+    page.goto(f"{address}#item=item-7")
+    playwright.expect(rows(page, "neighbors")).to_have_count(10)
+    playwright.expect(page.locator("#neighbors .new")).to_have_count(0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 
+from ..extras import install_hint
+
 try:
     from .app import app
 except ImportError as missing:  # pragma: no cover - needs an environment without the extra
-    raise SystemExit(f"the command line needs {missing.name}: pip install 'tableless[cli]'") from None
+    raise SystemExit(f"the command line needs {missing.name}: {install_hint('cli')}") from None
 
 # A command registers itself; this order is that of `tableless --help`.
-from . import demo, train, evaluate, compare, recommend, embed, export, serve, inspect, bench  # noqa: F401, I001
+from . import bench, compare, demo, embed, evaluate, export, inspect, recommend, serve, train  # noqa: F401
+from .typed_names import as_typed
 
 __all__ = ["app", "main"]
 
@@ -20,5 +23,5 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, ImportError) as error:
-        print(f"tableless: {error}", file=sys.stderr)
+        print(f"tableless: {as_typed(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -21,6 +21,7 @@ from ..embedding.diagnostics import (
 )
 from ..embedding.encoders import DenseHashEncoder
 from ..embedding.paper_encodings import DenseEncoding, OneHotEncoding, paper_encodings
+from ..extras import install_hint
 from ..files.whole import replacing
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def render_encodings(reports: Iterable[EncodingReport]) -> Table:
         from rich import box
         from rich.table import Table
     except ImportError:
-        raise ImportError("the table is drawn by rich: pip install 'tableless[cli]'") from None
+        raise ImportError(f"the table is drawn by rich: {install_hint('cli')}") from None
     reports = list(reports)
     table = Table(caption=_caption(reports), caption_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("encoding", "unique", "equally\nsimilar", "high\ndimension", "high\nentropy"):
@@ -91,7 +92,7 @@ def save_encodings_picture(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("the picture is drawn by matplotlib: pip install 'tableless[cli]'") from None
+        raise ImportError(f"the picture is drawn by matplotlib: {install_hint('cli')}") from None
 
     encodings = paper_encodings(num_ids, num_hashes=num_hashes, num_buckets=num_buckets)
     figure = Figure(figsize=(15, 5.6), layout="constrained")  # not pyplot's: nothing global, no display

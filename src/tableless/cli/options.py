@@ -23,6 +23,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from ..embedding.choices import require_choice
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line, for machines.")]
 Cache = Annotated[Path | None, typer.Option(help="Keep prepared data here, for the next time.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -60,7 +62,7 @@ class _FieldOption:
         if get_origin(self.hint) is Sequence:
             if given == self.field.metadata.get("word_for_default"):
                 return _default_of(self.field)
-            return given.split(",")
+            return [part.strip() for part in given.split(",")]
         if get_origin(self.hint) is Literal:
             return one_of(self._name(), given, *get_args(self.hint))
         if self.field.metadata.get("is_path") and given is not None:
@@ -118,8 +120,7 @@ def help_of(kind: type, name: str) -> str:
 
 def one_of(option: str, value: str, *choices: str) -> Any:
     """The value, if it is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{option} is {value!r}; it must be {' or '.join(choices)}")
+    require_choice(option, value, choices)
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +31,15 @@ def recommend(
     model = TrainedModel.from_pretrained(run, metadata=items, interactions=interactions)
     best = model.recommend(model.parse("user", user), count=count)
     if as_json:
-        print(json.dumps({"user": user, "items": [asdict(row) for row in best]}))
+        print(json.dumps({"user": user, "known": best.known, "items": [asdict(row) for row in best]}))
         return
+    if best.known is False:
+        print(f"User {user} is new: the model has no actions of theirs.")
+    width = shutil.get_terminal_size().columns
     for place, row in enumerate(best, start=1):
-        print(f"{place:3}  {row.item!s:<24} {row.score:8.3f}  {row.title or ''}".rstrip())
+        print(cut(f"{place:3}  {row.item!s:<24} {row.score:8.3f}  {row.title or ''}".rstrip(), width))
+
+
+def cut(line: str, width: int) -> str:
+    """A line that fits the terminal. A long title loses its end, and --json has all of it."""
+    return line if len(line) <= width else line[: max(width - 1, 1)] + "…"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..recommender.evaluation import METRICS
+from .typed_names import as_typed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,5 +72,19 @@ def _remarks(results: Mapping[str, Any]) -> Iterator[str]:
             f"{results['unanswered']:,} test actions have a user or an item that was not in training: this scheme "
             "can't answer for them (one that is open to new ids, such as dhe, can)."
         )
+    if "best_epoch" in results and "validation" in results:
+        yield _kept(results)
     if results.get("capped"):
         yield "Training ended at its limit of epochs, and not by itself: more may be better (--epochs)."
+    if results.get("warning"):
+        yield f"Warning: {as_typed(results['warning'])}"
+
+
+def _kept(results: Mapping[str, Any]) -> str:
+    """Which model was kept, and what its validation AUC was measured on."""
+    best, validation = results["best_epoch"], results["validation"]
+    kept = (
+        "the fitted one, since no epoch of the last stage was better" if best is None else f"that of epoch {best + 1}"
+    )
+    users = f"{validation['evaluated']:,} of {validation['held_out']:,} users"
+    return f"The model is {kept}. Its validation AUC is on {users}; the lines of epochs may be on fewer."

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ..extras import install_hint
 from ..serving.settings import AnswerSettings, ServerSettings
 from .app import app
 from .options import Only, Run, help_of, options_from_dataclasses
@@ -48,7 +49,7 @@ def serve(
         from ..serving.http.hosts import allowed_names, is_loopback
         from ..serving.http.server import serve as serve_app
     except ImportError as missing:
-        raise ImportError(f"serving needs {missing.name}: pip install 'tableless[serve]'") from None
+        raise ImportError(f"serving needs {missing.name}: {install_hint('serve')}") from None
     from ..serving.model import TrainedModel
 
     settings = replace(

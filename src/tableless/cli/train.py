@@ -40,6 +40,9 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch."""
+    from ..recommender.runs import choose_device
+
+    choose_device(device)  # an unknown one is refused before the data is read
     if stream:
         _refuse_what_a_stream_ignores(context)
         _train_on_a_stream(data, model, training, out=out, device=device, as_json=as_json)

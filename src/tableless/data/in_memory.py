@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from ..extras import install_hint
 from .interactions import DataError
 from .loading import DataConfig
 
@@ -57,7 +58,7 @@ def as_path(data: Data, folder: Path, *, name: str) -> str:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as missing:
-        raise ImportError(f"data in memory is taken by {missing.name}: pip install 'tableless[data]'") from missing
+        raise ImportError(f"data in memory is taken by {missing.name}: {install_hint('data')}") from missing
     written = folder / f"{name}.parquet"
     try:
         pq.write_table(_to_table(data, name), written)

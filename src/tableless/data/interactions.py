@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import install_hint
 from ..files.whole import staged
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _read_names(directory: Path) -> pl.Series | None:
     try:
         import polars as pl
     except ImportError as missing:
-        raise ImportError("the names of items are read by polars: pip install 'tableless[data]'") from missing
+        raise ImportError(f"the names of items are read by polars: {install_hint('data')}") from missing
     return pl.read_parquet(path, columns=["name"])["name"]
 
 

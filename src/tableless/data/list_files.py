@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..extras import install_hint
 from ..files.whole import replacing
 from .interactions import DataError
 
@@ -28,7 +29,7 @@ def read_list_file(path: Path, *, columns: tuple[str, ...]) -> pl.DataFrame:
     try:
         import pyarrow.parquet as pq
     except ImportError as missing:
-        raise ImportError(f"the items of a run are read by {missing.name}: pip install 'tableless[data]'") from missing
+        raise ImportError(f"the items of a run are read by {missing.name}: {install_hint('data')}") from missing
     from .reading.parquet import to_frame
     from .reading.values import one_line_errors
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..embedding.choices import did_you_mean
 from ..files.scheme_directory import require_kinds
 from ..files.whole import staged
 from .core import keep_core
@@ -31,7 +32,7 @@ def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: R
     if not Path(data).exists():
         raise DataError(
             f"{str(data)!r} is neither a file, nor a directory, nor one of the known names: world, "
-            f"{', '.join(DATASETS)}"
+            f"{', '.join(DATASETS)}{did_you_mean(str(data), ('world', *DATASETS))}"
         )
     from .reading.files import find_files
 
@@ -178,7 +179,7 @@ class DataConfig:
         if self.split not in ("leave-one-out", "global-time") and not self.part_col:
             raise ValueError(
                 f"split is {self.split!r}; it must be leave-one-out, global-time, column (the one called `split`) or "
-                "column:NAME"
+                "column:NAME" + did_you_mean(self.split, ("leave-one-out", "global-time", "column"))
             )
         if self.test is not None and self.split != "leave-one-out":
             raise ValueError(f"the test file {self.test} is the split; split {self.split} cannot be used with it")

@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import install_hint
 from .interactions import DataError, Interactions, Part, Report
 from .interactions_writer import InteractionsWriter
 from .reading.files import ActionFiles
@@ -25,7 +26,7 @@ from .reading.values import ActionBatch, Kinds, KindsChanged, common_kinds
 try:
     import polars as pl
 except ImportError as missing:
-    raise ImportError("interactions are prepared by polars: pip install 'tableless[data]'") from missing
+    raise ImportError(f"interactions are prepared by polars: {install_hint('data')}") from missing
 
 _ROWS_IN_MEMORY = 1 << 22
 _CHUNK_ROWS = 1 << 20

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from .choices import require_known_name
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
 from .drop_in import DropInEmbedding, DropInEmbeddingBag
@@ -105,8 +106,7 @@ def replace_embeddings(
             print(table.name, table.parameters_before, "→", table.parameters_after)
         ```
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"no scheme is called {scheme!r}; known are {', '.join(SCHEMES)}")
+    require_known_name("scheme", scheme, SCHEMES)
     tables = _find_tables(model, min_rows=min_rows, exclude=exclude)
     if not tables:
         return []

@@ -19,7 +19,8 @@ from typing_extensions import Self
 from .id_batches import checked_ids
 
 Budget = int | str
-"""A number of trainable parameters, a share of the full table ("1/4"), or memory for float32 weights ("64MB")."""
+"""A number of trainable parameters, a share of the full table ("1/4", "25%"), or memory for float32 weights ("64MB",
+"4096B")."""
 
 Precision = Literal["fp32", "int8"]
 """How a network computes when it serves: in 32-bit floats, or its hidden layers in 8-bit integers."""
@@ -30,7 +31,7 @@ normal with 0.01; DLRM: below 1/sqrt(rows)). The first scores are then near zero
 has little influence. With `nn.Embedding`'s own N(0, 1), untrained ids would have the largest vectors of all."""
 
 _BYTES_PER_PARAMETER = 4
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,9 @@ def fit_to_budget(build: Callable[[int], Scheme], budget: int, *, smallest: int 
 
 
 def is_share(budget: Budget) -> bool:
-    """Is the budget a share of the full table, such as "1/4" or "0.25"? Then the vocabulary's size must be known."""
+    """Is the budget a share of the full table, such as "1/4", "0.25" or "25%"? Then it depends on the vocabulary."""
     text = str(budget)
-    return _memory(text) is None and ("/" in text or "." in text)
+    return _memory(text) is None and any(sign in text for sign in "/.%")
 
 
 def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> int:
@@ -170,13 +171,14 @@ def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> in
         if memory:
             number = Fraction(memory[1]) * _UNITS[memory[2].upper()] / _BYTES_PER_PARAMETER
         elif is_share(text):
-            number = Fraction(text) * embedding_dim * vocab_size
+            share = Fraction(text[:-1].rstrip()) / 100 if text.endswith("%") else Fraction(text)
+            number = share * embedding_dim * vocab_size
         else:
             number = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise ValueError(
             f"a budget of {budget!r} is not understood; give a number of parameters (1_000_000), a share of the full "
-            'table ("1/4"), or memory ("64MB")'
+            'table ("1/4" or "25%"), or memory ("64MB" or "4096B")'
         ) from None
     if number < 1:
         raise ValueError(f"a budget of {budget!r} comes to less than one parameter")
@@ -185,7 +187,7 @@ def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> in
 
 def _memory(text: str) -> re.Match[str] | None:
     """Number and unit of a budget that is memory."""
-    return re.fullmatch(r"\s*([\d.]+)\s*([KMG]i?B)\s*", text, re.IGNORECASE)
+    return re.fullmatch(r"\s*([\d.]+)\s*((?:[KMG]i?)?B)\s*", text, re.IGNORECASE)
 
 
 def require_known(ids: Tensor, vocab_size: int) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import torch
 from torch import Tensor, nn
 
+from ..embedding.choices import require_known_name
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.hashing import ENCODING_VERSION
 from ..embedding.scheme import EmbeddingScheme
@@ -49,8 +50,7 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
             f"this was saved with version {description['encoding_version']} of the encoding; this library speaks "
             f"version {ENCODING_VERSION}. Install the release of tableless that wrote it"
         )
-    if description["scheme"] not in SCHEMES:
-        raise ValueError(f"no scheme is called {description['scheme']!r}; known are {', '.join(SCHEMES)}")
+    require_known_name("scheme", description["scheme"], SCHEMES)
     scheme = SCHEMES[description["scheme"]]
     require_kinds(scheme, description["arguments"])
     return scheme(**{**scheme.old_defaults, **description["arguments"]})

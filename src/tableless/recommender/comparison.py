@@ -14,9 +14,8 @@ from ..data.splits import Split
 from ..embedding.schemes import SCHEMES
 from ..files.whole import append_line, read_lines
 from .evaluation import METRICS
-from .models import BACKBONES
 from .recipes import is_too_large, train_teacher
-from .runs import ModelConfig, build_model, train_and_measure, versions, with_seed
+from .runs import ModelConfig, build_model, require_budget, train_and_measure, versions, with_seed
 from .teachers import Teacher
 from .training import TrainConfig
 
@@ -36,10 +35,11 @@ class Plan:
     seeds: int = field(default=3, metadata={"help": "How many seeds, from --seed on."})
 
     def __post_init__(self) -> None:
-        for kind, names, known in (("scheme", self.schemes, SCHEMES), ("backbone", self.backbones, BACKBONES)):
-            for name in names:
-                if name not in known:  # else it would look like a budget that is too small, after the other runs
-                    raise ValueError(f"no {kind} is called {name!r}; known are {', '.join(known)}")
+        if self.seeds < 1:
+            raise ValueError(f"seeds is {self.seeds}; it must be at least 1")
+        self.models(embedding_dim=ModelConfig.embedding_dim)  # a wrong name or budget is refused before data is read
+        for budget in self.budgets:  # a plan with the full table alone has no model of this budget
+            require_budget(budget)
 
     def models(self, *, embedding_dim: int) -> list[ModelConfig]:
         """The models of the plan, seeds apart."""

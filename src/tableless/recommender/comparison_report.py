@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..extras import install_hint
 from ..files.whole import replacing
+from .advice import is_above_popularity
 from .comparison import Result
 from .evaluation import METRICS
 
@@ -38,7 +40,7 @@ def render_comparison(rows: Sequence[Result]) -> Table:
             f"{_short(row['auc'])}{spread}{'†' if row['capped'] else ''}",
             _short(row["auc_se"]),
             _short(row[TOP]),
-            f"{row['gap_closed']:.0%}" if "gap_closed" in row else "",
+            f"{round(100 * row['gap_closed'])}%" if "gap_closed" in row else "",
             f"{row['seconds']:.0f}",
         )
     return table
@@ -59,6 +61,10 @@ def _remarks(rows: Sequence[Result]) -> Iterator[str]:
         yield "Gap: share of the way from popularity to the full table."
     if any(row["auc_items"] for row in done):
         yield f"AUC against {done[0]['auc_items']:,} items drawn for each user; {METRICS[TOP].label} over all items."
+    weak = [f"{row['scheme']} {row['budget']} ({row['backbone']})" for row in done if not is_above_popularity(row)]
+    if weak:
+        yield f"Not clearly above popularity: {', '.join(weak)}."
+        yield "Try a smaller --batch-size (small data needs it), more --epochs, another --recipe, larger --budgets."
     if any(row["capped"] for row in done):
         yield "†: ended at the limit of epochs, not by itself; more epochs may be better."
 
@@ -72,7 +78,7 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError("the picture is drawn by matplotlib: pip install 'tableless[cli]'") from None
+        raise ImportError(f"the picture is drawn by matplotlib: {install_hint('cli')}") from None
     rows = [row for row in rows if row["auc"] is not None]
     backbones = sorted({row["backbone"] for row in rows})
     schemes = sorted({row["scheme"] for row in rows} - {"full"})

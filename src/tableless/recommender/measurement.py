@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..data.sources import DATASETS
 from ..data.splits import Split
 from ..data.world import World
 from ..embedding.ids import to_ids
+from .advice import popularity_warning
 from .evaluation import means_and_errors, measure_on_sample, measure_scorer
 from .models import Recommender
 from .ranking import Outcome, draw_sample, outcome_of
@@ -105,10 +106,18 @@ def measure_run(
         time_col=recorded.time_col if time_col is None else time_col,
     )
     split = load_split(config)
+    require_same_kinds(run.config, split.train, config.data)
     _require_same_rows(run, split)
     if negatives is not None:
         return _measure_given(run, split, negatives)
     results = measure(run.model, split) | measure_floor(config, run.model, split)
+    warning = popularity_warning(
+        results,
+        training=run.config.get("train", {}),
+        scheme=run.config["model"]["items"]["scheme"],
+        num_actions=split.train.num_actions,
+    )
+    results |= {"warning": warning} if warning else {}
     if test is None:
         return results
     # The validation actions were drawn from all of the data, and the run may have been trained on them.
@@ -128,6 +137,16 @@ def _require_named_paths(run: StoredRun, recorded: DataConfig, *, data: str | No
         "Python, or "
         f"{shown if shown.isprintable() else ascii(shown)}"
     )
+
+
+def require_same_kinds(config: Mapping[str, Any], interactions: Interactions, source: str) -> None:
+    """Refuse data whose ids are of another kind (integers, strings) than those that a run was trained on."""
+    for side, kind in (("user", interactions.user_kind), ("item", interactions.item_kind)):
+        if kind != config["kinds"][side]:
+            raise ValueError(
+                f"{side} ids are {kind}s in {source}, and {config['kinds'][side]}s in the data that the run was "
+                "trained on; they would never match"
+            )
 
 
 def _require_same_rows(run: StoredRun, split: Split) -> None:

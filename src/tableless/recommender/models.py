@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..embedding.choices import require_known_name
 from ..files.scheme_directory import build_scheme, describe_scheme
 from .backbone import Recommender
 from .gmf import GMF
@@ -18,8 +19,7 @@ BACKBONES: dict[str, type[Recommender]] = {"gmf": GMF, "mlp": MLP}
 
 def find_backbone(name: str) -> type[Recommender]:
     """The backbone of this name."""
-    if name not in BACKBONES:
-        raise ValueError(f"no backbone is called {name!r}; known are {', '.join(BACKBONES)}")
+    require_known_name("backbone", name, BACKBONES)
     return BACKBONES[name]
 
 

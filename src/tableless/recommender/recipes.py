@@ -120,7 +120,7 @@ def _train_fast(
         name, own, note = _name_of_table(model), teacher_training(config, model), "training the table"
     else:
         name, own = "tuning", fine_tuning(config, split, model)
-        note = "training on the data, by what the table expects"
+        note = "training on the data, by what the table expects; the fitted model competes with these epochs"
     start = journal.start() if journal else None
     if start is None:
         teacher = teacher or _train_tables(tables, split, config, **several)
@@ -140,6 +140,7 @@ def _train_fast(
         journal=journal,
         **several,
     )
+    watchers.on_note(kept_in_words(last.reports))
     return Training(last.reports, [*before, *last.stages])
 
 
@@ -207,6 +208,16 @@ def _table_size(model: Recommender, split: Split) -> int:
 def best_epoch(reports: Sequence[EpochReport]) -> int | None:
     """The epoch whose weights were kept; None if those of the start were."""
     return next((report.epoch for report in reversed(reports) if report.is_best), None)
+
+
+def kept_in_words(reports: Sequence[EpochReport]) -> str:
+    """Which weights a stage has kept, on one line."""
+    best = best_epoch(reports)
+    if not reports:
+        return "kept: the model as it was, since no epoch came to its end"
+    if best is None:
+        return "kept: the fitted model itself was best, since no epoch after it had a better validation AUC"
+    return f"kept: epoch {best + 1}, whose validation AUC of {reports[best].validation_auc:.4f} was the best"
 
 
 def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:

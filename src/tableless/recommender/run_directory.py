@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +44,7 @@ Side = Literal["user", "item"]
 TRAVELLING = (CONFIG, WEIGHTS, "items.parquet", "users.parquet", "results.json")
 """The files that go to the hub and to other machines. None of them can hold code."""
 _JOURNAL = ("metrics.jsonl", "resume.safetensors", "start.safetensors", "start.json")
+_EXAMPLES = "example_users.json"  # names of people: they stay on this machine
 
 
 class RunDirectory:
@@ -57,6 +58,7 @@ class RunDirectory:
         # What training needs to go on after a stop; `TrainingJournal` writes and reads it.
         self.metrics, self.resume_state, self.start_weights, self.start_stages = (self.path / name for name in _JOURNAL)
         self.events = self.path / "tensorboard"
+        self.example_users = self.path / _EXAMPLES
 
     @property
     def has_ended(self) -> bool:
@@ -130,6 +132,15 @@ class RunDirectory:
         """What was measured at the end; empty if nothing was."""
         return read_json(self.results) if self.results.exists() else {}
 
+    def write_example_users(self, users: Sequence[int | str]) -> None:
+        """Write a few raw ids of users, for the page to offer."""
+        write_text(self.example_users, json.dumps({"users": list(users)}) + "\n")
+
+    def read_example_users(self) -> list[int | str]:
+        """A few raw ids of users; empty where training left none."""
+        users = read_json(self.example_users).get("users") if self.example_users.exists() else None
+        return [user for user in users if isinstance(user, (int, str))] if isinstance(users, list) else []
+
     def fingerprint(self) -> str:
         """A hash of the model: its description and its weights. It tells one trained model from another."""
         self._require_model()
@@ -145,7 +156,7 @@ class RunDirectory:
         if target.config.exists():
             raise FileExistsError(f"{target.path} holds a run already; give another directory, or delete it first")
         target.require_free()
-        for name in (*(name for name in TRAVELLING if name != CONFIG), *_JOURNAL, CONFIG):
+        for name in (*(name for name in TRAVELLING if name != CONFIG), *_JOURNAL, _EXAMPLES, CONFIG):
             if (self.path / name).exists():
                 with replacing(target.path / name) as part:
                     shutil.copyfile(self.path / name, part)

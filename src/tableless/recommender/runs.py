@@ -13,11 +13,14 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..data.example_users import example_users
 from ..data.loading import DataConfig
 from ..data.splits import Split
+from ..embedding.choices import did_you_mean, require_known_name
 from ..embedding.deep_hash import PAPER_NETWORK
-from ..embedding.scheme import EmbeddingScheme, resolve_budget
+from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
+from .advice import popularity_warning
 from .distributed import Processes
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
@@ -26,22 +29,36 @@ from .recipes import Watchers, train_by_recipe
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
 
+DEVICES = ("auto", "cpu", "cuda")
+"""What a device may be called, beside other names that torch knows (`cuda:1`)."""
+
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Which model; the paper's values as defaults."""
 
     scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; the README lists them."})
-    budget: str = field(default="1/4", metadata={"help": "1/4 of the full table, a number of parameters, or 64MB."})
+    budget: str = field(
+        default="1/4",
+        metadata={"help": "A share of the full table (1/4, 25%), a number of parameters, or memory (64MB)."},
+    )
     backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
     embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
 
+    def __post_init__(self) -> None:
+        require_known_name("scheme", self.scheme, SCHEMES)
+        find_backbone(self.backbone)
+        require_budget(self.budget)
+
+
+def require_budget(budget: Budget) -> None:
+    """Refuse a budget that cannot be understood. Whether it is large enough is known later, with the data."""
+    resolve_budget(budget, embedding_dim=ModelConfig.embedding_dim, vocab_size=2**40)
+
 
 def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
-    if config.scheme not in SCHEMES:
-        raise ValueError(f"no scheme is called {config.scheme!r}; known are {', '.join(SCHEMES)}")
     backbone = find_backbone(config.backbone)
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
@@ -101,7 +118,16 @@ def train_and_measure(
         "epochs": training.stages[-1]["epochs"],
         "best_epoch": training.stages[-1]["best_epoch"],
     }
+    warning = popularity_warning(
+        results,
+        training=asdict(train_config),
+        scheme=config["model"]["items"]["scheme"],
+        num_actions=split.train.num_actions,
+    )
+    results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
+        if processes.is_first:
+            journal.files.write_example_users(example_users(data, split.train))
         journal.finish(model, split.train, results)
     return model, results
 
@@ -110,18 +136,23 @@ def as_trained(model: ModelConfig, training: TrainConfig) -> ModelConfig:
     """The config of what is really built. A full table has one size, and the paper's recipe has the paper's network."""
     if model.scheme == "full":
         model = replace(model, budget="1/1")
-    if training.recipe == "paper" and getattr(SCHEMES.get(model.scheme), "is_computed", False):
+    if training.recipe == "paper" and SCHEMES[model.scheme].is_computed:
         model = replace(model, options={**PAPER_NETWORK, **model.options})
     return model
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one."""
+    """`auto` takes a GPU where there is one. A name that torch does not know is refused."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("there is no CUDA device here; use --device cpu or auto")
-    return torch.device(name)
+        raise ValueError("there is no CUDA device here; use device='cpu' or device='auto'")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError(
+            f"no device is called {name!r}; known are {', '.join(DEVICES)}{did_you_mean(name, DEVICES)}"
+        ) from None
 
 
 def with_seed(config: TrainConfig, seed: int) -> TrainConfig:

@@ -112,6 +112,17 @@ def scheme_inputs(scheme: EmbeddingScheme, ids: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.array(ids)) if scheme.open_vocabulary else torch.arange(len(ids))
 
 
+class MissingRowError(ValueError):
+    """An id has no row. `position` says which of those asked for, from 0."""
+
+    def __init__(self, side: str, position: int) -> None:
+        super().__init__(
+            f"this run's table has no row for {side} number {position + 1} of those asked for: it was not in the "
+            "training data. A scheme that is open to new ids, such as dhe, would answer"
+        )
+        self.position = position
+
+
 class RowsById:
     """What a closed scheme is fed for an id: its row. `listed` are the ids of the rows, in order."""
 
@@ -123,11 +134,7 @@ class RowsById:
         """Int64 [...] -> rows [...]. An id without a row is refused."""
         position, known = find(ids, self._sorted)
         if not bool(known.all()):
-            first = int((~known).reshape(-1).nonzero()[0])
-            raise ValueError(
-                f"this run's table has no row for {self._side} number {first + 1} of those asked for: it was not in "
-                "the training data. A scheme that is open to new ids, such as dhe, would answer"
-            )
+            raise MissingRowError(self._side, int((~known).reshape(-1).nonzero()[0]))
         return self._row[position]
 
 

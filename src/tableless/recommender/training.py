@@ -8,6 +8,8 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
+from ..embedding.choices import require_choice
+
 LEAST_GAIN = 2e-4
 """What several epochs must add to the validation AUC to count as progress. Two seeds may differ by less."""
 FAR_MORE = 5
@@ -65,8 +67,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, choices in (("schedule", ("constant", "one-cycle")), ("recipe", ("fast", "paper"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(choices)}")
+            require_choice(name, getattr(self, name), choices)
 
 
 @dataclass(frozen=True)

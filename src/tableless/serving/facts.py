@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..embedding.scheme import Precision
@@ -14,11 +14,18 @@ _MEASURES = {name: f"test {metric.label}" for name, metric in METRICS.items()} |
 }
 
 
-def model_facts(run: StoredRun, *, num_users: int | None, precision: Mapping[Side, Precision]) -> dict[str, Any]:
+def model_facts(
+    run: StoredRun,
+    *,
+    num_users: int | None,
+    precision: Mapping[Side, Precision],
+    example_users: Sequence[int | str] = (),
+) -> dict[str, Any]:
     """Sizes, what full tables for the same users and items would have cost, and what was measured after training.
 
     `num_users` is how many users are known, or None; the number in the results of the training counts more. Without
-    either, `table_parameters` is None as well. `precision` is what each side is really computed in.
+    either, `table_parameters` is None as well. `precision` is what each side is really computed in. `example_users` are
+    a few raw ids of known users; as text, since JavaScript would round large integers.
     """
     results = run.results
     users, items = results.get("num_users", num_users), len(run.listed("item"))
@@ -34,6 +41,7 @@ def model_facts(run: StoredRun, *, num_users: int | None, precision: Mapping[Sid
         "num_items": items,
         "answers_new_ids": run.model.answers_new_ids,
         "precision": _in_words(precision),
+        "example_users": [str(user) for user in example_users],
         "results": results,
     }
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.loading import recorded_data
+from ..extras import install_hint
 from ..files.whole import write_text
 from ..recommender.run_directory import TRAVELLING, RunDirectory, StoredRun
 from .facts import model_card
@@ -30,7 +31,7 @@ def fetch(model_id: str, *, revision: str | None = None) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as missing:
         raise FileNotFoundError(
-            f"there is no directory {model_id}; if it is a model on the Hugging Face hub: pip install 'tableless[hub]'"
+            f"there is no directory {model_id}; if it is a model on the Hugging Face hub: {install_hint('hub')}"
         ) from missing
     try:
         return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(TRAVELLING)))
@@ -67,7 +68,7 @@ def push_to_hub(
     try:
         from huggingface_hub import HfApi
     except ImportError as missing:
-        raise ImportError("uploading to the Hugging Face hub needs: pip install 'tableless[hub]'") from missing
+        raise ImportError(f"uploading to the Hugging Face hub needs: {install_hint('hub')}") from missing
     hub = HfApi()
     with tempfile.TemporaryDirectory(prefix="tableless-") as temporary:
         save_pretrained(run, facts, Path(temporary))

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ..data.interactions import Interactions, Kind, Rows
-from ..data.loading import load_interactions, recorded_data
+from ..data.loading import DataConfig, load_interactions, recorded_data
 from ..embedding.ids import find, to_ids
+from ..recommender.measurement import require_same_kinds
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +37,7 @@ class SeenItems:
     ) -> None:
         # New users stand behind the known ones in a split, so that the ids need not ascend with the rows.
         self.user_ids, self._user_rows = torch.sort(torch.from_numpy(np.array(interactions.user_ids)))
+        self.interactions = interactions
         self._starts, self._items, self._held_out = interactions.starts, interactions.items, list(held_out)
         listed, row = torch.sort(item_ids)
         position, known = find(torch.from_numpy(np.array(interactions.item_ids)), listed)
@@ -55,22 +57,29 @@ class SeenItems:
         return rows[rows >= 0]
 
 
-def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_ids: Tensor) -> SeenItems:
-    """From a file, a directory or a known dataset; columns are called as in the data that the run was trained on."""
+def seen_config(source: str | os.PathLike[str], config: Mapping[str, Any]) -> DataConfig:
+    """How `source` is read. All its actions count, whatever their time."""
     recorded = recorded_data(config)
-    interactions = load_interactions(
+    return DataConfig(
         os.fspath(source),
         data_dir=recorded.data_dir,
         user_col=recorded.user_col,
         item_col=recorded.item_col,
-        time_col="",  # all actions count, whatever their time
+        time_col="",
     )
-    for side, kind in (("user", interactions.user_kind), ("item", interactions.item_kind)):
-        if kind != config["kinds"][side]:
-            raise ValueError(
-                f"{side} ids are {kind}s in {source}, and {config['kinds'][side]}s in the data that the run was "
-                "trained on; they would never match"
-            )
+
+
+def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_ids: Tensor) -> SeenItems:
+    """From a file, a directory or a known dataset; columns are called as in the data that the run was trained on."""
+    named = seen_config(source, config)
+    interactions = load_interactions(
+        named.data,
+        data_dir=named.data_dir,
+        user_col=named.user_col,
+        item_col=named.item_col,
+        time_col=named.time_col,
+    )
+    require_same_kinds(config, interactions, os.fspath(source))
     return SeenItems(interactions, item_ids)
 
 

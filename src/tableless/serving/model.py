@@ -10,17 +10,18 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..data.loading import DataConfig
-from ..data.raw_ids import ids_of_kind, parse_id
+from ..data.raw_ids import parse_id
 from ..embedding.ids import to_ids
 from ..embedding.scheme import Precision
 from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub
 from .facts import model_facts
-from .fast_embedding import FastEmbedding
 from .items import Catalogue, ListedItem, MapPoint, Neighbor, Recommendation, SeenItems, read_seen, read_titles
+from .known import Answers, listed_users, users_to_offer
 from .loading import PathName, find_run
 from .search import IndexKind, KnownIds, Ranking, on_a_plane
 from .settings import AnswerSettings
+from .side_vectors import SideVectors
 
 _SIDES: tuple[Side, Side] = ("user", "item")
 
@@ -52,26 +53,25 @@ class TrainedModel:
         self.trained_on: DataConfig | None = None
         """Where `tableless.train` read its data; None for a model that was loaded."""
         self._model = run.model.eval()
-        self._rows_by_id = {side: run.rows_by_id(side) for side in _SIDES}
         items = run.listed("item")
         titles = read_titles(Path(metadata), kind=self.config["kinds"]["item"]) if metadata else {}
         self._catalogue = Catalogue(items, titles)
         self._items = KnownIds(items["item"], to_ids(items["id"]), scheme=run.model.items, index=settings.index)
         self._seen = read_seen(interactions, self.config, self._items.ids) if interactions else seen
-        users = self._listed_users()
+        users = listed_users(run, self._seen)
         self._users = None
         if users is not None:
-            names = pl.Series(users.numpy())
-            self._users = KnownIds(names, users, scheme=run.model.users, index=settings.index)
+            self._users = KnownIds(pl.Series(users.numpy()), users, scheme=run.model.users, index=settings.index)
         self._ranking = Ranking(run.model, self._items, index=settings.index)
-        self._fast: dict[Side, FastEmbedding] = {
-            "user": self._fast_embedding("user", settings, sample_ids=users),
-            "item": self._fast_embedding("item", settings, sample_ids=self._items.ids),
+        self._vectors: dict[Side, SideVectors] = {
+            "user": SideVectors(run, "user", settings, sample_ids=users),
+            "item": SideVectors(run, "item", settings, sample_ids=self._items.ids),
         }
         self.facts = model_facts(
             run,
             num_users=None if users is None else len(users),
-            precision={side: fast.precision for side, fast in self._fast.items()},
+            precision={side: vectors.fast.precision for side, vectors in self._vectors.items()},
+            example_users=users_to_offer(run, self._seen, users, interactions=interactions),
         )
 
     @property
@@ -95,11 +95,12 @@ class TrainedModel:
 
     def embed(self, ids: Any, *, side: Side = "item") -> Tensor:
         """Vectors [n, embedding_dim] of raw ids: a list, array, Series or tensor."""
-        return self.embed_ids(self._ids(side, ids), side=side)
+        as_ids = self._ids(side, ids)
+        return _ordinary(self._vectors[side](as_ids, ids))
 
     def embed_ids(self, ids: Tensor, *, side: Side) -> Tensor:
         """The same for ids that went through `to_ids` already, as a server has them."""
-        return _ordinary(self._vectors(side, ids))
+        return _ordinary(self._vectors[side](ids))
 
     def score(self, users: Any, items: Any) -> Tensor:
         """Scores [n] (logits) of pairs; as many users as items, or one user for all of them."""
@@ -108,32 +109,35 @@ class TrainedModel:
         if counts[0] not in (1, counts[1]):
             raise ValueError(f"{counts[0]} users and {counts[1]} items make no pairs; give as many, or one user")
         with torch.inference_mode():
-            user_vectors = self._vectors("user", user_ids)
-            item_vectors = self._model.with_features(self._vectors("item", item_ids), item_ids)
+            user_vectors = self._vectors["user"](user_ids, users)
+            item_vectors = self._model.with_features(self._vectors["item"](item_ids, items), item_ids)
             axis = 0 if counts[0] == 1 else 1  # one user with n candidates, or n users with one candidate each
             return _ordinary(self._model.score(user_vectors, item_vectors.unsqueeze(axis)).squeeze(axis))
 
     def recommend(
         self, user: int | str, *, count: int = 10, exclude_seen: bool = True, exact: bool | None = None
-    ) -> list[Recommendation]:
+    ) -> Answers[Recommendation]:
         """The best known items for a user, known or new, without those the user has had (as far as that is known).
 
+        A list, which also has `known`: whether the user is known (see `is_known`).
         `exact=True` scores every item though there is an index; an MLP always does.
         """
         _require_positive(count)
         user_id = self._ids("user", [user])
-        vector = self._vectors("user", user_id)
+        vector = self._vectors["user"](user_id, [user])
         seen = self._seen.rows(int(user_id)) if self._seen and exclude_seen else torch.empty(0, dtype=torch.int64)
         scores, rows = self._ranking.best(vector, count, without=seen, exact=exact)
-        return [
+        best = (
             Recommendation(self._items.names[row], score, self._catalogue.title_of_row(row))
             for score, row in zip(scores, rows, strict=True)
-        ]
+        )
+        return Answers(best, known=self.is_known("user", user))
 
-    def neighbors(self, id: int | str, *, side: Side = "item", count: int = 10) -> list[Neighbor]:
+    def neighbors(self, id: int | str, *, side: Side = "item", count: int = 10) -> Answers[Neighbor]:
         """The known items (or users) whose vectors point in the direction nearest to that of an id, known or new.
 
-        Users are known where the run lists them, or interactions are given, and by id: strings were not kept.
+        Users are known where the run lists them, or interactions are given, and by id: strings were not kept. A list,
+        which also has `known`: whether the id is known (see `is_known`).
         """
         _require_positive(count)
         one = self._ids(side, [id])
@@ -142,11 +146,25 @@ class TrainedModel:
             raise ValueError(
                 f"{self.directory} does not list its users, so no neighbours can be named; load it with interactions"
             )
-        cosines, rows = known.nearest(self._vectors(side, one)[0], count, without=int(one))
-        return [
+        cosines, rows = known.nearest(self._vectors[side](one, [id])[0], count, without=int(one))
+        nearest = (
             Neighbor(known.names[row], cosine, self._catalogue.title_of_row(row) if side == "item" else None)
             for cosine, row in zip(cosines, rows, strict=True)
-        ]
+        )
+        return Answers(nearest, known=self.is_known(side, id))
+
+    def is_known(self, side: Side, id: int | str) -> bool | None:
+        """Is an id among those that the run lists (or, of users, that `interactions` has)?
+
+        None: the run does not list its users, as with an open scheme, and no interactions are given.
+        """
+        known = self.known_ids(self._ids(side, [id]), side=side)
+        return None if known is None else known[0]
+
+    def known_ids(self, ids: Tensor, *, side: Side) -> list[bool] | None:
+        """The same for ids [n] that went through `to_ids` already."""
+        known = self._items if side == "item" else self._users
+        return None if known is None else known.has(ids).tolist()
 
     def title(self, item: int | str) -> str | None:
         """What an item is called, if the metadata says so."""
@@ -168,12 +186,12 @@ class TrainedModel:
     @property
     def hot_ids_asked(self) -> int:
         """Ids that were embedded since the model was loaded, users and items, those of all requests together."""
-        return sum(fast.hot_ids.asked for fast in self._fast.values() if fast.hot_ids)
+        return sum(side.fast.hot_ids.asked for side in self._vectors.values() if side.fast.hot_ids)
 
     @property
     def hot_ids_hits(self) -> int:
         """How many of them were hot: their vectors were at hand."""
-        return sum(fast.hot_ids.hits for fast in self._fast.values() if fast.hot_ids)
+        return sum(side.fast.hot_ids.hits for side in self._vectors.values() if side.fast.hot_ids)
 
     @property
     def hot_hit_rate(self) -> float | None:
@@ -229,21 +247,7 @@ class TrainedModel:
     def _ids(self, side: Side, raw: Any) -> Tensor:
         if side not in _SIDES:
             raise ValueError(f"side is {side!r}; it must be user or item")
-        return ids_of_kind(raw, kind=self.config["kinds"][side], side=side)
-
-    def _vectors(self, side: Side, ids: Tensor) -> Tensor:
-        rows_by_id = self._rows_by_id[side]
-        return self._fast[side](ids if rows_by_id is None else rows_by_id(ids))
-
-    def _fast_embedding(self, side: Side, settings: AnswerSettings, *, sample_ids: Tensor | None) -> FastEmbedding:
-        scheme = self.run.scheme(side)
-        hot_ids = settings.hot_ids if scheme.is_computed else 0  # to look up a row of a table is as quick
-        return FastEmbedding(scheme, precision=settings.precision, hot_ids=hot_ids, sample_ids=sample_ids)
-
-    def _listed_users(self) -> Tensor | None:
-        if not self._model.users.open_vocabulary:
-            return to_ids(self.run.listed("user")["id"])
-        return self._seen.user_ids if self._seen else None
+        return self._vectors[side].ids(raw)
 
 
 def _ordinary(result: Tensor) -> Tensor:

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
+from ..extras import install_hint
 from ..recommender.models import Recommender
 from ..recommender.scoring import scheme_inputs
 from .fast_embedding import FastEmbedding
@@ -60,7 +62,7 @@ class FaissRows:
         try:
             import faiss
         except ImportError as missing:
-            raise ImportError("index='faiss' needs faiss: pip install 'tableless[serve]'") from missing
+            raise ImportError(f"index='faiss' needs faiss: {install_hint('serve')}") from missing
         self._faiss: Any = faiss
         self._count, dim = rows.shape
         self._has_graph = self._count >= FEWEST_ROWS_FOR_GRAPH
@@ -97,9 +99,14 @@ class KnownIds:
         self._lock = threading.RLock()
         self._vectors: Tensor | None = None
         self._directions: NearestRows | None = None
+        self._sorted = torch.sort(ids).values
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def has(self, ids: Tensor) -> Tensor:
+        """Which ids are known: int64 [...] -> bool [...]."""
+        return find(ids, self._sorted)[1]
 
     @property
     def vectors(self) -> Tensor:

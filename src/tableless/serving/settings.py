@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import get_args
 
+from ..embedding.choices import require_choice
 from ..embedding.scheme import Precision
 from .search import IndexKind
 
@@ -25,8 +26,7 @@ class AnswerSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.index not in get_args(IndexKind):
-            raise ValueError(f"index is {self.index!r}; it must be {' or '.join(get_args(IndexKind))}")
+        require_choice("index", self.index, get_args(IndexKind))
 
 
 @dataclass(frozen=True)

@@ -62,3 +62,35 @@ def test_items_are_found_and_stand_on_the_map(client):
     assert [item["item"] for item in found] == [1, 11]  # the one itself, then the most popular that begin with 1
     points = client.get("/map").json()["points"]
     assert sorted(point["item"] for point in points) == list(range(NUM_ITEMS))
+
+
+def test_answers_say_whether_an_id_is_known_and_null_where_the_run_lists_no_users(client):
+    assert client.get("/recommend?user=5").json()["known"] is None
+    assert client.post("/recommend", json={"user": 5}).json()["known"] is None
+    assert client.get("/neighbors?id=5").json()["known"] is True
+    assert client.get("/neighbors?id=500").json()["known"] is False
+    scored = client.post("/score", json={"users": [5], "items": [1, 500]}).json()
+    assert scored["known"] == {"users": None, "items": [True, False]}
+    assert client.post("/embed", json={"ids": [500, 3]}).json()["known"] == [False, True]
+    assert client.post("/embed?side=user", json={"ids": [5]}).json()["known"] is None
+
+
+def test_a_table_knows_its_users_and_does_not_repeat_an_id_that_it_has_no_row_for(tmp_path):
+    with TestClient(app_for(write_run(tmp_path / "run", scheme="full"))) as client:
+        assert client.get("/recommend?user=5").json()["known"] is True
+        missing = client.get("/recommend?user=987654321")
+    assert missing.status_code == 404
+    assert "987654321" not in missing.text
+    assert "no row for user number 1" in missing.text
+
+
+def test_the_schema_says_what_known_means(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for name in ("RecommendAnswer", "NeighborsAnswer", "VectorsAnswer"):
+        assert "Null: the run does not list its users" in schemas[name]["properties"]["known"]["description"]
+
+
+def test_the_documentation_shows_code_and_no_backticks(client):
+    page = client.get("/docs").text
+    assert "`" not in page
+    assert "<code>exact</code>" in page

@@ -45,7 +45,7 @@ def test_strings_are_hashed_as_everywhere_else(tmp_path):
 
 
 def test_no_ids_give_no_vectors(client):
-    assert client.post("/embed", json={"ids": []}).json() == {"vectors": [], "dim": DIM}
+    assert client.post("/embed", json={"ids": []}).json() == {"vectors": [], "dim": DIM, "known": []}
 
 
 @pytest.mark.parametrize(

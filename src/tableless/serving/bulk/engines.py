@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...extras import install_hint
 from ...recommender.run_directory import RunDirectory, Side
 from .blocks import Block
 from .places import Place
@@ -33,7 +34,7 @@ def run_on_ray(job: Job, blocks: Sequence[Block], *, address: str | None = None)
         import ray
         import ray.data
     except ImportError:
-        raise ImportError("--engine ray needs Ray: pip install 'tableless[scale]'") from None
+        raise ImportError(f"--engine ray needs Ray: {install_hint('scale')}") from None
 
     worker: Any = _RayWorker  # Ray makes an actor of a class; its types only know functions
     with connected(ray, address):

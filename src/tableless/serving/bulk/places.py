@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 # Parameters of pyarrow's URIs that say which service is meant, and are no secrets.
+from ...extras import install_hint
+
 _HARMLESS = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
 
 
@@ -72,7 +74,7 @@ def locate(text: str) -> Place:
     try:
         from pyarrow import fs
     except ImportError:  # pragma: no cover - needs an environment without the extra
-        raise ImportError("reading and writing parquet needs pyarrow: pip install 'tableless[data]'") from None
+        raise ImportError(f"reading and writing parquet needs pyarrow: {install_hint('data')}") from None
     if "://" not in text:
         return Place(fs.LocalFileSystem(), os.path.abspath(text))
     try:

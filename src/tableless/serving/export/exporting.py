@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from ...embedding.choices import require_choice
 from ...embedding.hashing import ENCODING_VERSION
 from ...embedding.ids import to_ids
 from ...embedding.scheme import Precision
@@ -96,8 +97,7 @@ def export_run(
     agree with the model, none is kept.
     """
     for name, value, choices in (("format", format, get_args(Format)), ("precision", precision, get_args(Precision))):
-        if value not in choices:
-            raise ValueError(f"{name} is {value!r}; it must be {' or '.join(choices)}")
+        require_choice(name, value, choices)
     folder = Path(out)
     stored = RunDirectory(run)
     model, config = stored.read_model()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...embedding.scheme import EmbeddingScheme, Precision, seeded
+from ...extras import install_hint
 
 if TYPE_CHECKING:
     import onnx
@@ -104,7 +105,7 @@ def _require_onnx() -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as missing:
-        raise ImportError(f"exporting to ONNX needs {missing.name}: pip install 'tableless[export]'") from None
+        raise ImportError(f"exporting to ONNX needs {missing.name}: {install_hint('export')}") from None
 
 
 @contextmanager

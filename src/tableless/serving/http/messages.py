@@ -96,23 +96,39 @@ class ReloadBody(_Body):
     run: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
 
 
+_KNOWN = (
+    "True: the run lists the id, or its interactions have it. False: the id is new. Null: the run does not list its "
+    "users, so nobody can tell."
+)
+
+
 class VectorsAnswer(BaseModel):
     """Vectors in the order of the ids."""
 
     vectors: list[list[float]]
     dim: int
+    known: Annotated[list[bool] | None, Field(description=f"For each id. {_KNOWN}")]
+
+
+class KnownPairs(BaseModel):
+    """For each user and each item that was sent."""
+
+    users: Annotated[list[bool] | None, Field(description=_KNOWN)]
+    items: Annotated[list[bool] | None, Field(description=_KNOWN)]
 
 
 class ScoresAnswer(BaseModel):
     """Logits, one for each pair."""
 
     scores: list[float]
+    known: KnownPairs
 
 
 class RecommendAnswer(BaseModel):
     """The best first."""
 
     user: int | str
+    known: Annotated[bool | None, Field(description=_KNOWN)]
     items: list[Recommendation]
 
 
@@ -120,6 +136,7 @@ class NeighborsAnswer(BaseModel):
     """The nearest first."""
 
     id: int | str
+    known: Annotated[bool | None, Field(description=_KNOWN)]
     neighbors: list[Neighbor]
 
 
@@ -171,11 +188,11 @@ def json_answer(content: Any) -> Response:
         raise Refusal(500, _NOT_A_NUMBER) from None
 
 
-def vectors_as_json(vectors: Vectors) -> bytes:
-    """Float32 [n, dim] -> {"vectors": [[…]], "dim": …}."""
+def vectors_as_json(vectors: Vectors, known: list[bool] | None) -> bytes:
+    """Float32 [n, dim] -> {"vectors": [[…]], "dim": …, "known": […]}."""
     if not np.isfinite(vectors).all():
         raise Refusal(500, _NOT_A_NUMBER)
-    return to_json({"vectors": vectors.tolist(), "dim": vectors.shape[1]})
+    return to_json({"vectors": vectors.tolist(), "dim": vectors.shape[1], "known": known})
 
 
 def from_bytes(body: bytes) -> Ids:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import mimetypes
+import re
 from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
@@ -36,13 +37,13 @@ def render(schema: dict[str, Any]) -> str:
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
-        f"<h1>{title}</h1><p>{escape(schema['info']['description'])} For machines: "
+        f"<h1>{title}</h1><p>{_as_html(schema['info']['description'])} For machines: "
         f'<a href="/openapi.json">openapi.json</a>.</p>{routes}</html>'
     )
 
 
 def _route(schema: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
-    text = escape(operation.get("description", "")).replace("\n\n", "</p><p>")
+    text = _as_html(operation.get("description", "")).replace("\n\n", "</p><p>")
     return (
         f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{text}</p>"
         + _table("Parameters", _parameters(operation))
@@ -50,6 +51,11 @@ def _route(schema: dict[str, Any], method: str, path: str, operation: dict[str, 
         + _table("Answers", [(status, answer["description"]) for status, answer in operation["responses"].items()])
         + "</section>"
     )
+
+
+def _as_html(text: str) -> str:
+    """Text with `code` between backticks."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _parameters(operation: dict[str, Any]) -> list[tuple[str, str]]:
@@ -73,7 +79,7 @@ def _bodies(schema: dict[str, Any], operation: dict[str, Any]) -> Iterator[str]:
 def _table(title: str, rows: list[tuple[str, str]]) -> str:
     if not rows:
         return ""
-    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows)
+    lines = "".join(f"<tr><th>{escape(name)}</th><td>{_as_html(text)}</td></tr>" for name, text in rows)
     return f"<h3>{title}</h3><table>{lines}</table>"
 
 

@@ -6,11 +6,14 @@ import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import numpy as np
+import torch
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic_core import to_json
 
+from ...embedding.ids import to_ids
 from ...recommender.run_directory import Side
 from ..model import TrainedModel
 from ..settings import ServerSettings
@@ -65,8 +68,14 @@ def answer_routes(current: CurrentModel, settings: ServerSettings) -> APIRouter:
         served = current.served
         served.refuse_other_kind("user", body.users)
         served.refuse_other_kind("item", body.items)
-        scores = await served.ask(lambda model: model.score(body.users, body.items).tolist())
-        return json_answer({"scores": scores})
+
+        def scored(model: TrainedModel) -> dict[str, Any]:
+            scores = model.score(body.users, body.items).tolist()
+            sides: tuple[tuple[str, Side, Any], ...] = (("users", "user", body.users), ("items", "item", body.items))
+            known = {name: model.known_ids(to_ids(ids), side=side) for name, side, ids in sides}
+            return {"scores": scores, "known": known}
+
+        return json_answer(await served.ask(scored))
 
     async def recommended(user: int | str, count: int, exclude_seen: bool, exact: bool | None) -> Response:
         served = current.served
@@ -74,7 +83,7 @@ def answer_routes(current: CurrentModel, settings: ServerSettings) -> APIRouter:
         best = await served.ask(
             lambda model: model.recommend(user, count=count, exclude_seen=exclude_seen, exact=exact)
         )
-        return json_answer({"user": user, "items": [asdict(item) for item in best]})
+        return json_answer({"user": user, "known": best.known, "items": [asdict(item) for item in best]})
 
     @router.get("/recommend", response_model=RecommendAnswer)
     async def recommend_to(
@@ -94,7 +103,7 @@ def answer_routes(current: CurrentModel, settings: ServerSettings) -> APIRouter:
         served = current.served
         raw = served.parse(side, id)
         found = await served.ask(lambda model: model.neighbors(raw, side=side, count=count))
-        return json_answer({"id": raw, "neighbors": [asdict(neighbor) for neighbor in found]})
+        return json_answer({"id": raw, "known": found.known, "neighbors": [asdict(neighbor) for neighbor in found]})
 
     return router
 
@@ -202,7 +211,11 @@ def embed_route(current: CurrentModel, settings: ServerSettings) -> APIRouter:
                 media_type=_BYTES,
                 headers={"X-Rows": str(rows), "X-Dim": str(dim)},
             )
-        return Response(await served.ask(lambda _: vectors_as_json(vectors)), media_type="application/json")
+
+        def as_json(model: TrainedModel) -> bytes:
+            return vectors_as_json(vectors, model.known_ids(torch.from_numpy(ids.astype(np.int64)), side=side))
+
+        return Response(await served.ask(as_json), media_type="application/json")
 
     return router
 

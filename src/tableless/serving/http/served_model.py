@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ...embedding.ids import to_ids
 from ...recommender.run_directory import Side
 from ..model import TrainedModel
+from ..side_vectors import UnknownIdError
 from .metrics import Metrics
 from .refusals import Refusal
 
@@ -84,7 +85,8 @@ class ServedModel:
             batcher.close()
 
     def _unknown(self, error: ValueError) -> Refusal:
-        return Refusal(404, str(error).replace(str(self.model.directory), "this run"))
+        message = error.without_id if isinstance(error, UnknownIdError) else str(error)
+        return Refusal(404, message.replace(str(self.model.directory), "this run"))
 
 
 def _embed(model: TrainedModel, side: Side, ids: Ids) -> Vectors:

@@ -33,10 +33,10 @@ async function showRecommendations() {
   map.mark({ recommended: [] });
   const load = async (signal) => {
     if (!user) return suggestedUsers();
-    const { items } = await ask("recommend", { user, count }, signal);
+    const { items, known } = await ask("recommend", { user, count }, signal);
     const rows = learn(items.map(({ item, title, score }) => ({ id: item, title, value: score.toFixed(2) })));
     map.mark({ recommended: rows.map(({ id }) => id) });
-    return answer(rows, "Best first; the score is a logit.");
+    return [...novelty(known, "user"), ...answer(rows, "Best first; the score is a logit.")];
   };
   const isAnswered = await recommendations.fill(load, (error) => explained(error, "user", user, showRecommendations));
   recommendations.mark(view.item);
@@ -53,7 +53,7 @@ async function showNeighbors() {
     const [answered] = await Promise.all([ask("neighbors", { id: item, count }, signal), findTitle(item, signal)]);
     const rows = answered.neighbors.map(({ id, title, similarity }) => ({ id, title, value: similarity.toFixed(3) }));
     map.mark({ neighbors: learn(rows).map(({ id }) => id) });
-    return answer(rows, "Nearest first, by the cosine of their vectors.");
+    return [...novelty(answered.known, "item"), ...answer(rows, "Nearest first, by the cosine of their vectors.")];
   };
   const isAnswered = await neighbors.fill(load, (error) => explained(error, "item", item, showNeighbors));
   if (!item || view.item !== item) return;
@@ -75,13 +75,19 @@ function answer(rows, meaning) {
   return nodes;
 }
 
+/** An id that the model has not been trained on is marked as new. Null: nobody can tell. */
+function novelty(known, side) {
+  return known === false ? [textIn("p", `New: this ${side} is not in the data that the model knows.`, "new")] : [];
+}
+
 function suggestedUsers() {
-  const known = [["User 1", "1"], ["User 42", "42"]];
+  const examples = facts.latest?.example_users ?? [];
+  const known = (examples.length ? examples : ["1", "42"]).map((user) => [`User ${user}`, user]);
   const isOpen = facts.latest?.answers_new_ids;
   const users = isOpen ? [...known, ["Someone new", "1000000007"]] : known;
   const sentence = isOpen
     ? "Type a user’s id, or try one of these: whoever is new gets an answer too."
-    : "Type a user’s id, or try one of these, if your data has them.";
+    : `Type a user’s id, or try one of these${examples.length ? "" : ", if your data has them"}.`;
   const links = textIn("p", "", "suggestions");
   links.append(...users.map(([text, user]) => linkAsButton(text, { user })));
   return [textIn("p", sentence, "meaning"), links];
