@@ -27,13 +27,16 @@ from .embedding import (
     EmbeddingScheme,
     HashFamily,
     JointEmbedding,
+    LeftAlone,
     Replacement,
+    Replacements,
     SideFeatures,
     distil,
     embedding_for,
     replace_embeddings,
     to_ids,
 )
+from .files.replaced_models import load_replaced, save_replaced
 from .files.scheme_directory import load_scheme, save_scheme
 
 if TYPE_CHECKING:
@@ -60,8 +63,10 @@ __all__ = [
     "EmbeddingScheme",
     "HashFamily",
     "JointEmbedding",
+    "LeftAlone",
     "Progress",
     "Replacement",
+    "Replacements",
     "SideFeatures",
     "TrainConfig",
     "TrainedModel",
@@ -71,8 +76,10 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "load_replaced",
     "load_scheme",
     "replace_embeddings",
+    "save_replaced",
     "save_scheme",
     "to_ids",
     "train",
