@@ -27,7 +27,9 @@ from .embedding import (
     EmbeddingScheme,
     HashFamily,
     JointEmbedding,
+    LeftAlone,
     Replacement,
+    Replacements,
     SideFeatures,
     TrainedFromNothing,
     distil,
@@ -35,6 +37,7 @@ from .embedding import (
     replace_embeddings,
     to_ids,
 )
+from .files.replaced_models import load_replaced, save_replaced
 from .files.scheme_directory import load_scheme, save_scheme
 
 if TYPE_CHECKING:
@@ -61,8 +64,10 @@ __all__ = [
     "EmbeddingScheme",
     "HashFamily",
     "JointEmbedding",
+    "LeftAlone",
     "Progress",
     "Replacement",
+    "Replacements",
     "SideFeatures",
     "TrainConfig",
     "TrainedFromNothing",
@@ -73,8 +78,10 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "load_replaced",
     "load_scheme",
     "replace_embeddings",
+    "save_replaced",
     "save_scheme",
     "to_ids",
     "train",

@@ -12,7 +12,8 @@ from .from_nothing import TrainedFromNothing
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
-from .replacement import Replacement, replace_embeddings
+from .replacement import replace_embeddings
+from .replacement_report import LeftAlone, Replacement, Replacements
 from .scheme import EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
@@ -28,7 +29,9 @@ __all__ = [
     "EmbeddingScheme",
     "HashFamily",
     "JointEmbedding",
+    "LeftAlone",
     "Replacement",
+    "Replacements",
     "SideFeatures",
     "TrainedFromNothing",
     "distil",

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
 
+import torch
 from torch import nn
 
 from .choices import require_known_name
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
-from .drop_in import DropInEmbedding, DropInEmbeddingBag
+from .drop_in import drop_in_for
 from .hashing import derive_seed
+from .replacement_report import Replacement, Replacements
 from .scheme import Budget, EmbeddingScheme, resolve_budget
 from .schemes import SCHEMES
+from .tables_in_model import Table, find_tables, names_that_hold
 
-Table = nn.Embedding | nn.EmbeddingBag
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """A table that `tableless.replace_embeddings` has replaced.
-
-    Attributes:
-        names: The dotted names that the table had in the model. A shared table has several.
-        rows: How many rows it had.
-        embedding_dim: Dimensions of a row.
-        parameters_before: Parameters of the table.
-        parameters_after: Parameters of the scheme in its place.
-        unexplained: The share of the table that is lost, as in `tableless.Distillation`. None with `distil=False`.
-        mean_cosine: The mean cosine of rows and fitted vectors. None with `distil=False`.
-        seconds: How long it took.
-
-    Example:
-        ```python
-        import torch
-        from tableless import replace_embeddings
-
-        model = torch.nn.Sequential(torch.nn.Embedding(2_000, 16), torch.nn.Linear(16, 1))
-        (table,) = replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
-        print(table.name, table.parameters_before, table.parameters_after, table.unexplained)
-        ```
-    """
-
-    names: tuple[str, ...]
-    rows: int
-    embedding_dim: int
-    parameters_before: int
-    parameters_after: int
-    unexplained: float | None
-    mean_cosine: float | None
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        """The first of the names."""
-        return self.names[0]
+_SHOWN = 5  # tables that a warning lists
 
 
 def replace_embeddings(
@@ -69,11 +35,14 @@ def replace_embeddings(
     exclude: Sequence[str] = (),
     visits: int | None = None,
     seed: int = 0,
-) -> list[Replacement]:
+    dry_run: bool = False,
+    progress: Callable[..., Any] | None = None,
+) -> Replacements:
     """Replace the large tables of a trained model by schemes that are fitted to them.
 
     Every `nn.Embedding` and `nn.EmbeddingBag` with at least `min_rows` rows is replaced in place; the code of the model
-    stays as it is. Tables that are shared stay shared. If anything is refused, the model is not changed.
+    stays as it is. Tables that are shared stay shared. Tables with one column (linear terms) are left alone, because
+    they fit badly. If anything is refused, the model is not changed.
 
     An optimizer that was made before still holds the old tables. Make a new one if you train further.
 
@@ -88,11 +57,16 @@ def replace_embeddings(
         exclude: Dotted names of tables, or of modules that hold tables, to leave alone.
         visits: How often the fit visits each row; unless given, as often as `tableless.distil` does by default.
         seed: Everything random follows from it.
+        dry_run: Print which tables would be replaced, with their sizes before and after, and change nothing.
+        progress: Is handed on to `tableless.distil` for each table.
 
     Returns:
-        A report for each table that was replaced.
+        A list with a report for each table that was replaced. Its `left_alone` names the other tables and says why. Its
+        `still_referring` names lists and optimizers inside the model that still hold an old table. A warning says so
+        too, and also if no table is replaced.
 
     Raises:
+        TypeError: The model is no `torch.nn.Module`.
         ValueError: A table cannot be replaced, or the budget is too small or larger than the tables. The message says
             what to do.
 
@@ -107,67 +81,41 @@ def replace_embeddings(
         ```
     """
     require_known_name("scheme", scheme, SCHEMES)
-    tables = _find_tables(model, min_rows=min_rows, exclude=exclude)
-    if not tables:
-        return []
-    schemes = _size_schemes(tables, budget, kind=SCHEMES[scheme], seed=seed)
-    replacements = []
+    tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude)
+    result = Replacements(left_alone=left_alone, still_referring=names_that_hold(model, tables))
+    # On the meta device, where a dry run builds the schemes, they have sizes and take no memory and no time.
+    with torch.device("meta") if dry_run else nullcontext():
+        schemes = _size_schemes(tables, budget, kind=SCHEMES[scheme], seed=seed) if tables else []
+    if dry_run:
+        result.extend(_report(places, new, None, seconds=0.0) for places, new in zip(tables, schemes, strict=True))
+        print(result)
+        return result
+    if distil:
+        _require_rows(tables)
     for places, new in zip(tables, schemes, strict=True):
         start = time.perf_counter()
-        fit = _fit(new, places, visits=visits, seed=seed) if distil else None
-        replacements.append(_report(places, new, fit, seconds=time.perf_counter() - start))
+        new.to(next(iter(places.values())).weight.device)
+        fit = _fit(new, places, visits=visits, seed=seed, progress=progress) if distil else None
+        result.append(_report(places, new, fit, seconds=time.perf_counter() - start))
     for places, new in zip(tables, schemes, strict=True):
-        _put_in_place(model, places, new)
-    return replacements
+        put_in_place(model, places, new)
+    _warn_of_surprises(result)
+    return result
 
 
-def _find_tables(model: nn.Module, *, min_rows: int, exclude: Sequence[str]) -> list[dict[str, Table]]:
-    """The tables to replace. For each one, the modules that use it, by name."""
-    if isinstance(model, Table):
-        raise ValueError(
-            f"the model is itself an nn.{type(model).__name__}; a table can only be replaced inside another module. "
-            "Wrap it in an nn.Sequential, or build a scheme and fit it by tableless.distil(table, scheme)"
+def _warn_of_surprises(result: Replacements) -> None:
+    if not result:
+        found = (
+            "; ".join(map(str, result.left_alone[:_SHOWN])) or "the model has no nn.Embedding and no nn.EmbeddingBag"
         )
-    modules = dict(model.named_modules(remove_duplicate=False))
-    for name in exclude:
-        if name not in modules:
-            raise ValueError(f"exclude names {name!r}, but the model has no module of that name")
-    tables: dict[int, dict[str, Table]] = {}
-    for name, module in modules.items():
-        excluded = any(name == other or name.startswith(f"{other}.") for other in exclude)
-        if isinstance(module, Table) and module.num_embeddings >= min_rows and not excluded:
-            _require_plain(name, module)
-            tables.setdefault(id(module.weight), {})[name] = module
-    for places in tables.values():
-        _require_unused_elsewhere(places, modules)
-    return list(tables.values())
-
-
-def _require_plain(name: str, table: Table) -> None:
-    """Refuse a table with features that the module in its place would not have."""
-    kind = nn.Embedding if isinstance(table, nn.Embedding) else nn.EmbeddingBag
-    if type(table).forward is not kind.forward:
-        reason = f"is a {type(table).__name__} with a forward of its own"
-    elif "weight" not in table._parameters:
-        reason = "computes its weight (by a parametrization?)"
-    elif table.max_norm is not None or table.scale_grad_by_freq:
-        reason = "uses max_norm or scale_grad_by_freq, which change single rows; a scheme has no such rows"
-    elif table._forward_hooks or table._forward_pre_hooks or table._backward_hooks:
-        reason = "has hooks, which would be lost"
-    else:
-        return
-    raise ValueError(f"{name!r} {reason}; undo that, or leave the table alone with exclude=[{name!r}]")
-
-
-def _require_unused_elsewhere(places: Mapping[str, Table], modules: Mapping[str, nn.Module]) -> None:
-    name, table = next(iter(places.items()))
-    for other, module in modules.items():
-        if other not in places and any(parameter is table.weight for parameter in module.parameters(recurse=False)):
-            raise ValueError(
-                f"the table of {name!r} is also a weight of {other or 'the model itself'!r} ({type(module).__name__}), "
-                f"where it would stay; give that a weight of its own, or leave the table alone with "
-                f"exclude={list(places)}"
-            )
+        more = f"; and {len(result.left_alone) - _SHOWN} more" if len(result.left_alone) > _SHOWN else ""
+        warnings.warn(f"no table was replaced ({found}{more})", stacklevel=3)
+    if result.still_referring:
+        warnings.warn(
+            f"still holding tables that were replaced: {', '.join(result.still_referring)}. What uses these attributes "
+            "works with the old weights; make them anew from the model as it is now",
+            stacklevel=3,
+        )
 
 
 def _size_schemes(
@@ -191,19 +139,37 @@ def _size_schemes(
             )
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}; or leave the table alone with exclude=[{name!r}]") from None
-        schemes.append(new.to(table.weight.device))
+        schemes.append(new)
     return schemes
 
 
-def _fit(scheme: EmbeddingScheme, places: Mapping[str, Table], *, visits: int | None, seed: int) -> Distillation:
-    name, table = next(iter(places.items()))
-    rows = table.weight.detach().float()
-    if not rows.isfinite().all() or not rows.any():
+def _require_rows(tables: Sequence[Mapping[str, Table]]) -> None:
+    """Refuse tables that a scheme cannot be fitted to, before the first fit takes its time."""
+    for places in tables:
+        name, table = next(iter(places.items()))
+        if table.weight.is_meta:
+            reason = "is on the meta device (it has a shape and no numbers; load the weights first)"
+        elif not table.weight.isfinite().all() or not table.weight.any():
+            reason = "is all zero or not finite"
+        else:
+            continue
         raise ValueError(
-            f"the table of {name!r} is all zero or not finite, so there is nothing to fit to; give distil=False, or "
-            f"leave the table alone with exclude=[{name!r}]"
+            f"the table of {name!r} {reason}, so there is nothing to fit to; give distil=False, or leave the table "
+            f"alone with exclude=[{name!r}]"
         )
-    fit = fit_to_rows(rows, scheme, visits=visits, seed=seed)
+
+
+def _fit(
+    scheme: EmbeddingScheme,
+    places: Mapping[str, Table],
+    *,
+    visits: int | None,
+    seed: int,
+    progress: Callable[..., Any] | None,
+) -> Distillation:
+    rows = next(iter(places.values())).weight.detach().float()
+    more: dict[str, Any] = {} if progress is None else {"progress": progress}
+    fit = fit_to_rows(rows, scheme, visits=visits, seed=seed, **more)
     scheme.zero_grad()  # so that the caller does not find the gradients of the last step
     return fit
 
@@ -224,7 +190,7 @@ def _report(
     )
 
 
-def _put_in_place(model: nn.Module, places: Mapping[str, Table], scheme: EmbeddingScheme) -> None:
+def put_in_place(model: nn.Module, places: Mapping[str, Table], scheme: EmbeddingScheme) -> None:
     """Put a new module at each of the names.
 
     Names that had one module get one module again. Modules that shared a table share the scheme.
@@ -232,10 +198,6 @@ def _put_in_place(model: nn.Module, places: Mapping[str, Table], scheme: Embeddi
     drop_ins: dict[int, nn.Module] = {}
     for name, table in places.items():
         if id(table) not in drop_ins:
-            drop_ins[id(table)] = _drop_in(scheme, table)
+            drop_ins[id(table)] = drop_in_for(table, scheme)
         model.set_submodule(name, drop_ins[id(table)])
     scheme.requires_grad_(next(iter(places.values())).weight.requires_grad)
-
-
-def _drop_in(scheme: EmbeddingScheme, table: Table) -> nn.Module:
-    return DropInEmbedding(scheme, table) if isinstance(table, nn.Embedding) else DropInEmbeddingBag(scheme, table)

@@ -124,7 +124,7 @@ def read_model(directory: Path, description: Any, build: Callable[[Any], Model])
     """
     config, weights = directory / CONFIG, directory / WEIGHTS
     shapes = read_shapes(weights)
-    _refuse_long_loops(description, config, weights.stat().st_size)
+    refuse_long_loops(description, config, weights.stat().st_size)
     try:
         with torch.device("meta"):
             sketch = build(description)
@@ -156,7 +156,7 @@ def _as_json(config: Mapping[str, Any]) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
+def refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
     """Building takes time for each layer and each hash function, also without memory, so that there must be a limit."""
     waiting = [description]
     while waiting:

@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from ..embedding.inference import int8
 from ..embedding.scheme import EmbeddingScheme, Precision, seeded
+from ..embedding.watch import Watch
 
 _SAMPLE = 2048  # ids that show how large activations become
 # How many ids are counted before hot ids are chosen: few at first, so that a quiet server soon has some, and twice as
@@ -142,35 +143,6 @@ def _distinct(ids: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def _any_ids() -> Tensor:
     return torch.randint(-(2**63), 2**63 - 1, (_SAMPLE,), generator=seeded(0))
-
-
-class Watch:
-    """Remembers the parameters and buffers of a module, and tells whether they have changed since.
-
-    That costs a glance at each tensor: torch counts how often it was written to.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self._seen: list[tuple[dict[str, Tensor | None], str, Tensor, int]] = []
-        for part in module.modules():
-            for owner in (part._parameters, part._buffers):
-                for name, tensor in owner.items():
-                    if tensor is not None:
-                        self._seen.append((owner, name, tensor, _version(tensor)))  # type: ignore[arg-type]
-
-    def has_changed(self) -> bool:
-        """Has a tensor been written to, or replaced by another? (Torch does not count writing to `.data`.)"""
-        return any(
-            owner[name] is not tensor or tensor._version != version for owner, name, tensor, version in self._seen
-        )
-
-
-def _version(tensor: Tensor) -> int:
-    if tensor.is_inference():
-        raise ValueError(
-            "the scheme was built under torch.inference_mode(), where torch does not record changes; build it outside"
-        )
-    return tensor._version
 
 
 class HotIds:
