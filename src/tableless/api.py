@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from .data.in_memory import Data, as_path, data_configs, temporary_folder
 from .data.loading import DataConfig
+from .data.row_rules import RowRules
 from .data.splits import Split
 from .embedding.ids import to_ids
 from .embedding.scheme import Budget
@@ -42,6 +43,10 @@ def train(
     user_col: str | None = DataConfig.user_col,
     item_col: str | None = DataConfig.item_col,
     time_col: str | None = DataConfig.time_col,
+    drop_missing: bool = DataConfig.drop_missing,
+    rating_col: str | None = DataConfig.rating_col,
+    min_rating: float | None = DataConfig.min_rating,
+    date_format: str | None = DataConfig.date_format,
     data_dir: PathName | None = DataConfig.data_dir,
     cache_dir: PathName | None = None,
     out: PathName | None = None,
@@ -69,6 +74,10 @@ def train(
         user_col: The column of the user ids; guessed from common names.
         item_col: The column of the item ids; guessed from common names.
         time_col: The column of the times; guessed from common names. `""`: there are none.
+        drop_missing: Drop rows without a user or an item (or a time or rating that is read); else they are refused.
+        rating_col: The column of the ratings for `min_rating`; guessed from common names.
+        min_rating: Only rows with at least this rating count.
+        date_format: How dates are written: `"dmy"`, `"mdy"`, or a format such as `"%m/%d/%Y %H:%M"`.
         data_dir: Where known datasets are looked for, and downloaded to.
         cache_dir: Keep prepared files here, for the next time. Not for data in memory.
         out: A run directory to write. Without it, the run is in a temporary directory that is deleted together with
@@ -105,6 +114,7 @@ def train(
             split=split,
             core=core,
             columns=(user_col, item_col, time_col),
+            rules=RowRules(drop_missing, rating_col, min_rating, date_format),
             data_dir=data_dir,
             cache_dir=cache_dir,
         )
@@ -141,6 +151,10 @@ def evaluate(
     user_col: str | None = None,
     item_col: str | None = None,
     time_col: str | None = None,
+    drop_missing: bool = False,
+    rating_col: str | None = None,
+    min_rating: float | None = None,
+    date_format: str | None = None,
     data_dir: PathName | None = None,
 ) -> dict[str, Any]:
     """Measure a trained model again, as `tableless evaluate` does.
@@ -156,6 +170,7 @@ def evaluate(
         user_col: The column of the user ids; as in training unless given.
         item_col: The column of the item ids; as in training unless given.
         time_col: The column of the times; as in training unless given.
+        drop_missing, rating_col, min_rating, date_format: As in training unless given.
         data_dir: Where known datasets are looked for.
 
     Returns:
@@ -187,6 +202,7 @@ def evaluate(
             user_col=user_col,
             item_col=item_col,
             time_col=time_col,
+            rules=RowRules(drop_missing, rating_col, min_rating, date_format),
             negatives=None if negatives is None else Path(negatives),
         )
 
@@ -228,7 +244,8 @@ def export(
 def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
     """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
     item_ids = to_ids(run.listed("item")["id"])
-    if read.split == "global-time":  # of the late actions of a user only the first are in the split: read it again
+    # Of the late actions of a user only the first are in the split, and none with a low rating: read it again.
+    if read.split == "global-time" or read.min_rating is not None:
         return read_seen(read.data, run.config, item_ids)
     held_out = [(parts.validation_users, parts.validation_items)]
     if read.test is None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..data.loading import DataConfig
+from ..data.row_rules import RowRules
 from .app import app
 from .options import AsJson, Run, help_of
 
@@ -27,6 +28,10 @@ def evaluate(
     user_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "user_col"))] = None,
     item_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "item_col"))] = None,
     time_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "time_col"))] = None,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help=help_of(DataConfig, "drop_missing"))] = False,
+    rating_col: Annotated[str | None, typer.Option(help=help_of(DataConfig, "rating_col"))] = None,
+    min_rating: Annotated[float | None, typer.Option(help=help_of(DataConfig, "min_rating"))] = None,
+    date_format: Annotated[str | None, typer.Option(help=help_of(DataConfig, "date_format"))] = None,
     negatives: Annotated[
         Path | None, typer.Option(help="NCF's test.negative file: (user,item), tab, negatives separated by tabs.")
     ] = None,
@@ -45,6 +50,7 @@ def evaluate(
         user_col=user_col,
         item_col=item_col,
         time_col=time_col,
+        rules=RowRules(drop_missing, rating_col, min_rating, date_format),
         negatives=negatives,
     )
     if as_json:

@@ -18,6 +18,7 @@ _USED_BY_A_STREAM = frozenset(
     {
         "data", "scheme", "budget", "backbone", "out", "batch_size", "learning_rate", "weight_decay", "num_negatives",
         "seed", "embedding_dim", "data_dir", "user_col", "item_col", "device", "stream", "as_json",
+        "drop_missing", "rating_col", "min_rating",
     }
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from ..extras import install_hint
 from .interactions import DataError
 from .loading import DataConfig
+from .row_rules import RowRules
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,6 +83,7 @@ def data_configs(
     split: str,
     core: int,
     columns: tuple[str | None, str | None, str | None],  # of users, items and times
+    rules: RowRules,
     data_dir: str | os.PathLike[str] | None,
     cache_dir: str | os.PathLike[str] | None,
 ) -> tuple[DataConfig, DataConfig]:
@@ -90,6 +92,7 @@ def data_configs(
         as_path(data, folder, name="data"),
         None if data_dir is None else os.fspath(data_dir),
         *columns,
+        **asdict(rules),
         core=core,
         split=split,
         test=None if test is None else as_path(test, folder, name="test"),

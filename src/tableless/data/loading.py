@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -12,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..embedding.choices import did_you_mean
 from ..files.scheme_directory import require_kinds
-from ..files.whole import staged
+from .cache import prepare_or_reuse
 from .core import keep_core
 from .interactions import DataError, Interactions, Report
+from .row_rules import RowRules
 from .sources import DATASETS, find_known
 from .splits import Split, split_given, split_global_time, split_leave_one_out
 from .world import World
 
 if TYPE_CHECKING:
     from .reading.files import ActionFiles
-
-_FEW_ACTIONS = 1 << 22  # so many are kept in memory if there is no cache directory
 
 
 def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
@@ -46,6 +42,7 @@ def load_interactions(
     user_col: str | None = None,
     item_col: str | None = None,
     time_col: str | None = None,
+    rules: RowRules = RowRules(),  # noqa: B008 - frozen
     core: int = 0,
     cache_dir: Path | str | None = None,
     report: Report | None = None,
@@ -53,16 +50,19 @@ def load_interactions(
     """Interactions of a file, a directory of parquet files, a known dataset or the synthetic world.
 
     A known name is looked for in `data_dir`, else in $TABLELESS_DATA, else in ~/.cache/tableless/data, and downloaded
-    into there if it can be. Columns that are not named are guessed (see `sniff`), and `report` is told which. With a
-    `cache_dir` the prepared arrays are kept there, and used again while the files and the options are the same.
+    into there if it can be. Columns that are not named are guessed (see `sniff`), and `report` is told which, and how
+    many rows the `rules` have left out. With a `cache_dir` the prepared arrays are kept there, and used again while
+    the files and the options are the same.
     """
     if _names_the_world(data) and (world := World.parse(str(data))) is not None:
+        if rules.min_rating is not None or rules.date_format is not None:
+            raise DataError("the synthetic world has no ratings and no dates; leave out --min-rating and --date-format")
         return keep_core(world.interactions(), core)
     from .reading.files import sniff
 
     files = find_data(data, data_dir=data_dir, report=report)
-    sniffed = sniff(files, user_col=user_col, item_col=item_col, time_col=time_col)
-    return _loaded(sniffed, None, core=core, cache_dir=cache_dir, report=report)
+    sniffed = sniff(files, user_col=user_col, item_col=item_col, time_col=time_col, rules=rules)
+    return prepare_or_reuse(sniffed, None, core=core, cache_dir=cache_dir, report=report)
 
 
 def load_parts(
@@ -73,6 +73,7 @@ def load_parts(
     data_dir: Path | str | None = None,
     user_col: str | None = None,
     item_col: str | None = None,
+    rules: RowRules = RowRules(),  # noqa: B008 - frozen
     cache_dir: Path | str | None = None,
     report: Report | None = None,
 ) -> Interactions:
@@ -90,57 +91,15 @@ def load_parts(
 
     def sniffed(name: str | Path) -> ActionFiles:
         files = find_data(name, data_dir=data_dir, report=report)
-        return sniff(files, user_col=user_col, item_col=item_col, time_col="", part_col=part_col)
+        return sniff(files, user_col=user_col, item_col=item_col, time_col="", part_col=part_col, rules=rules)
 
     files = sniffed(data)
-    return _loaded(files, None if test is None else sniffed(test), core=0, cache_dir=cache_dir, report=report)
+    given = None if test is None else sniffed(test)
+    return prepare_or_reuse(files, given, core=0, cache_dir=cache_dir, report=report)
 
 
 def _names_the_world(data: str | Path) -> bool:
     return str(data).startswith("world")
-
-
-def _loaded(
-    files: ActionFiles, test: ActionFiles | None, *, core: int, cache_dir: Path | str | None, report: Report | None
-) -> Interactions:
-    """Prepared arrays: from the cache, or else in memory or in files that have no name any more."""
-    from .prepare import prepare
-
-    if report is not None:
-        for decided in (files, test):
-            if decided is not None:
-                report(str(decided), None, None)
-    if cache_dir is not None:
-        cached = Path(cache_dir) / f"{files.paths[0].name.partition('.')[0]}-{_fingerprint(files, test)}"
-        if not cached.exists():
-            with staged(cached) as staging:
-                prepare(files, test=test, directory=staging, report=report)
-        return _cached_core(cached, core) if core > 1 else Interactions.load(cached)
-    # The arrays stay readable after their files are gone, for as long as they are mapped.
-    with tempfile.TemporaryDirectory(prefix="tableless-", ignore_cleanup_errors=True) as temporary:
-        prepared = prepare(files, test=test, directory=Path(temporary), report=report)
-        if core > 1:
-            (folder := Path(temporary, "core")).mkdir()
-            prepared = keep_core(prepared, core, directory=folder)
-        return prepared.in_memory() if prepared.num_actions <= _FEW_ACTIONS else prepared
-
-
-def _cached_core(cached: Path, core: int) -> Interactions:
-    directory = cached.with_name(f"{cached.name}-core-{core}")
-    if not directory.exists():
-        with staged(directory) as staging:
-            keep_core(Interactions.load(cached), core, directory=staging)
-    return Interactions.load(directory)
-
-
-def _fingerprint(*sources: ActionFiles | None) -> str:
-    described = [
-        ([(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files.paths],
-         files.columns.by_role)
-        for files in sources if files is not None
-    ]  # fmt: skip
-    text = json.dumps([2, described])  # 2: change it with what `prepare` writes
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -161,6 +120,20 @@ class DataConfig:
     user_col: str | None = field(default=None, metadata={"help": "Column of the user ids; guessed from common names."})
     item_col: str | None = field(default=None, metadata={"help": "Column of the item ids; guessed from common names."})
     time_col: str | None = field(default=None, metadata={"help": "Column of the times; guessed from common names."})
+    drop_missing: bool = field(
+        default=False,
+        metadata={
+            "option": "--drop-missing",
+            "help": "Drop rows without a user or an item (or a time or rating that is read).",
+        },
+    )
+    rating_col: str | None = field(
+        default=None, metadata={"help": "Column of the ratings for --min-rating; guessed from common names."}
+    )
+    min_rating: float | None = field(default=None, metadata={"help": "Only rows with at least this rating count."})
+    date_format: str | None = field(
+        default=None, metadata={"help": "How dates are written: dmy, mdy, or a format such as '%m/%d/%Y %H:%M'."}
+    )
     core: int = field(default=0, metadata={"help": "First keep only users and items with at least this many actions."})
     split: str = field(
         default="leave-one-out",
@@ -176,6 +149,11 @@ class DataConfig:
     )
 
     def __post_init__(self) -> None:
+        if self.row_rules.rating_col is not None and self.min_rating is None:
+            raise ValueError(
+                f"--rating-col (rating_col) {self.rating_col} changes nothing alone; say the lowest rating that counts "
+                "as a choice by --min-rating (min_rating)"
+            )
         if self.split not in ("leave-one-out", "global-time") and not self.part_col:
             raise ValueError(
                 f"split is {self.split!r}; it must be leave-one-out, global-time, column (the one called `split`) or "
@@ -194,10 +172,16 @@ class DataConfig:
         kind, _, name = self.split.partition(":")
         return (name if ":" in self.split else "split") if kind == "column" else None
 
+    @property
+    def row_rules(self) -> RowRules:
+        """Which rows count, and how dates are written."""
+        return RowRules(self.drop_missing, self.rating_col, self.min_rating, self.date_format)
+
     def settings(self) -> dict[str, Any]:
-        """Plain values that build it again; `test` only where there is one, as in what was written before it."""
-        settings = asdict(self)
-        return settings if self.test is not None else {key: settings[key] for key in settings if key != "test"}
+        """Plain values that build it again. Newer ones are there only where they are set, so that older files agree."""
+        newer = {"test", *(each.name for each in fields(RowRules))} - self.row_rules.given().keys()
+        left_out = newer if self.test is None else newer - {"test"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 def recorded_data(config: Mapping[str, Any]) -> DataConfig:
@@ -222,6 +206,7 @@ def load_split(
             data_dir=config.data_dir,
             user_col=config.user_col,
             item_col=config.item_col,
+            rules=config.row_rules,
             cache_dir=cache_dir,
             report=report,
         )
@@ -232,10 +217,11 @@ def load_split(
         user_col=config.user_col,
         item_col=config.item_col,
         time_col=config.time_col,
+        rules=config.row_rules,
         core=config.core,
         cache_dir=cache_dir,
         report=report,
     )
     if config.split == "global-time":
-        return split_global_time(interactions)
-    return split_leave_one_out(interactions, seed=config.split_seed)
+        return split_global_time(interactions, report=report)
+    return split_leave_one_out(interactions, seed=config.split_seed, report=report)

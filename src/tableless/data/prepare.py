@@ -8,6 +8,7 @@ files. The spools are files without a name: the system deletes them when the pro
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 from ..extras import install_hint
 from .interactions import DataError, Interactions, Part, Report
 from .interactions_writer import InteractionsWriter
+from .reading.batches import ActionBatch, dropped_in_words
 from .reading.files import ActionFiles
-from .reading.values import ActionBatch, Kinds, KindsChanged, common_kinds
+from .reading.times import refuse_open_dates
+from .reading.values import Kinds, KindsChanged, Note, common_kinds
 
 try:
     import polars as pl
@@ -45,20 +48,29 @@ def prepare(
 
     Where the columns have a part, or `test` has the test actions, the `Part` of each action stands in the place of its
     time. `rows_in_memory` changes how much memory this takes, never the result: rows ascend with the ids, and actions
-    of one user at one time stay in the order of the files.
+    of one user at one time stay in the order of the files. `report` is told how far reading is, and what was decided.
     """
+    said: set[str] = set()
+
+    def tell(note: str | None) -> None:
+        if note is not None and note not in said and report is not None:
+            said.add(note)
+            report(note, None, None)
+
     sources = [files] if test is None else [files, test]
     kinds = files.kinds if test is None else common_kinds(files.kinds, test.kinds)
     while True:
         items = _Items(named=kinds.item == "string")
         with _Spool(directory, rows_in_memory) as spool:
             try:
-                for batch in _read_all([replace(source, kinds=kinds) for source in sources], report=report):
+                for batch in _read_all([replace(source, kinds=kinds) for source in sources], report=report, tell=tell):
                     items.add(batch)
                     spool.append(_to_records(batch))
             except KindsChanged as changed:
                 kinds = changed.kinds
+                tell(changed.note)
                 continue
+            refuse_open_dates(kinds, f"{files.paths[0]}, column {files.columns.time!r}")
             prepared = _write(_parts(spool, directory, rows_in_memory), items, kinds=kinds, directory=directory)
         if prepared.num_users < 2 or prepared.num_items < 2:
             few = "user" if prepared.num_users < 2 else "item"
@@ -68,20 +80,25 @@ def prepare(
         return prepared
 
 
-def _read_all(sources: Sequence[ActionFiles], *, report: Report | None) -> Iterator[ActionBatch]:
+def _read_all(sources: Sequence[ActionFiles], *, report: Report | None, tell: Note) -> Iterator[ActionBatch]:
     """A second source has the test actions; then the parts stand in the place of the times."""
-    rows = 0
+    rows, dropped = 0, Counter[str]()
     for part, source in zip((Part.TRAIN, Part.TEST), sources, strict=False):
         for layout in source.layouts:
-            for batch in source.read(layout):
+            for batch in source.read(layout, note=tell):
                 rows += len(batch.users)
+                dropped += batch.dropped
                 if report is not None:
                     report(f"reading {layout.path.name}", rows, None)
                 parts = np.full(len(batch.users), part, np.int64)
                 yield batch if len(sources) == 1 else replace(batch, times=parts)
+    remarks = dropped_in_words(dropped)
     if not rows:
         first, *others = sources[0].paths
-        raise DataError(f"the files of {first.parent} have no rows" if others else f"{first} has no rows")
+        left = f" left ({', '.join(remarks)})" if remarks else ""
+        raise DataError(f"the files of {first.parent} have no rows{left}" if others else f"{first} has no rows{left}")
+    for remark in remarks:
+        tell(remark)
 
 
 def _to_records(batch: ActionBatch) -> NDArray[np.int64]:

@@ -28,15 +28,15 @@ class Split:
     num_known_items: int
 
 
-def split_leave_one_out(interactions: Interactions, *, seed: int = 0) -> Split:
+def split_leave_one_out(interactions: Interactions, *, seed: int = 0, report: Report | None = None) -> Split:
     """Each user's last action is test, the one before validation, the rest training (appendix B.1 of the paper).
 
     Users with fewer than three actions stay in training entirely. If a user has an item several times, only the last
     of these actions counts: else the held-out item could be known from training. Without times, the two actions that
-    are held out are drawn at random by `seed`.
+    are held out are drawn at random by `seed`. `report` is told how many actions don't count.
     """
     generator = np.random.default_rng(seed)
-    split = _SplitWriter(interactions)
+    split, repeated = _SplitWriter(interactions), 0
     for block in user_blocks(interactions):
         distinct = block.take(block.one_of_each_pair(interactions.num_items, which="last"))
         counts = distinct.counts()
@@ -53,10 +53,18 @@ def split_leave_one_out(interactions: Interactions, *, seed: int = 0) -> Split:
         part[validation[enough]] = 1
         part[test[enough]] = 2
         split.append(distinct, train=part == 0, validation=part == 1, test=part == 2)
+        repeated += len(block.items) - len(distinct.items)
+    _tell_repeated(repeated, "last", report)
     return split.finish()
 
 
-def split_global_time(interactions: Interactions, *, validation_share: float = 0.1, test_share: float = 0.1) -> Split:
+def split_global_time(
+    interactions: Interactions,
+    *,
+    validation_share: float = 0.1,
+    test_share: float = 0.1,
+    report: Report | None = None,
+) -> Split:
     """By time over all users: the last `test_share` of the actions are test, those before them validation.
 
     Whole users and items are then new at test time; rows are renumbered so that those known from training come first.
@@ -71,13 +79,15 @@ def split_global_time(interactions: Interactions, *, validation_share: float = 0
         )
     test_from = _time_of_last(interactions.times, test_share)
     validation_from = _time_of_last(interactions.times, validation_share, before=test_from)
-    split = _SplitWriter(interactions)
+    split, repeated = _SplitWriter(interactions), 0
     for block in user_blocks(interactions):
         distinct = block.take(block.one_of_each_pair(interactions.num_items, which="first"))
         assert distinct.times is not None
         period = (distinct.times >= validation_from).astype(np.int8) + (distinct.times >= test_from)
         validation, test = (distinct.first_of_each_user(period == number) for number in (1, 2))
         split.append(distinct, train=period == 0, validation=validation, test=test)
+        repeated += len(block.items) - len(distinct.items)
+    _tell_repeated(repeated, "first", report)
     result = split.finish()
     if not result.train.num_actions:
         raise DataError("nothing is left for training: too many of the actions have the same time")
@@ -125,6 +135,13 @@ def split_given(interactions: Interactions, *, seed: int = 0, report: Report | N
         if not num_actions:
             raise DataError(f"the given split has no actions for {name}; is it the right column, or the right file?")
     return _known_first(result, drawn_items=result.validation_items if no_validation else None)
+
+
+def _tell_repeated(repeated: int, kept: str, report: Report | None) -> None:
+    if repeated and report is not None:
+        report(
+            f"dropped {repeated:,} repeated actions: of each pair of user and item only the {kept} counts", None, None
+        )
 
 
 class _SplitWriter:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..data.in_memory import Data, data_configs, temporary_folder
 from ..data.loading import DataConfig
+from ..data.row_rules import RowRules
 from ..embedding.scheme import Budget
 from ..embedding.schemes import SCHEMES
 from .comparison import Plan, run_comparison, summarise_runs
@@ -36,6 +37,10 @@ def compare(
     user_col: str | None = DataConfig.user_col,
     item_col: str | None = DataConfig.item_col,
     time_col: str | None = DataConfig.time_col,
+    drop_missing: bool = DataConfig.drop_missing,
+    rating_col: str | None = DataConfig.rating_col,
+    min_rating: float | None = DataConfig.min_rating,
+    date_format: str | None = DataConfig.date_format,
     data_dir: _PathName | None = DataConfig.data_dir,
     cache_dir: _PathName | None = None,
     out: _PathName | None = None,
@@ -57,6 +62,10 @@ def compare(
         user_col: The column of the user ids; guessed from common names.
         item_col: The column of the item ids; guessed from common names.
         time_col: The column of the times; guessed from common names. `""`: there are none.
+        drop_missing: Drop rows without a user or an item (or a time or rating that is read); else they are refused.
+        rating_col: The column of the ratings for `min_rating`; guessed from common names.
+        min_rating: Only rows with at least this rating count.
+        date_format: How dates are written: `"dmy"`, `"mdy"`, or a format such as `"%m/%d/%Y %H:%M"`.
         data_dir: Where known datasets are looked for, and downloaded to.
         cache_dir: Keep prepared files here, for the next time. Not for data in memory.
         out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`). Runs that are in it
@@ -100,6 +109,7 @@ def compare(
             split=split,
             core=core,
             columns=(user_col, item_col, time_col),
+            rules=RowRules(drop_missing, rating_col, min_rating, date_format),
             data_dir=data_dir,
             cache_dir=cache_dir,
         )

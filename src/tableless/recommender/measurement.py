@@ -14,6 +14,7 @@ import torch
 
 from ..data.interactions import Interactions, Rows
 from ..data.loading import DataConfig, load_split, recorded_data
+from ..data.row_rules import RowRules
 from ..data.sources import DATASETS
 from ..data.splits import Split
 from ..data.world import World
@@ -85,13 +86,15 @@ def measure_run(
     user_col: str | None = None,
     item_col: str | None = None,
     time_col: str | None = None,
+    rules: RowRules = RowRules(),  # noqa: B008 - frozen
     negatives: Path | None = None,
 ) -> dict[str, Any]:
     """The results of a trained run on the data it was trained on, or on `data` split in the same way.
 
     With `test`, a file, the test actions are those of the file, and all actions of the data are left out of the
-    ranking. Columns that are not named are those of the training. A run may come from a stranger, so no path is opened
-    only because the run names it: `data` is needed unless the run was trained on a known dataset or a world.
+    ranking. Columns and `rules` that are not given are those of the training. A run may come from a stranger, so no
+    path is opened only because the run names it: `data` is needed unless the run was trained on a known dataset or a
+    world.
     """
     recorded = recorded_data(run.config)
     _require_named_paths(run, recorded, data=data, test=test)
@@ -104,6 +107,7 @@ def measure_run(
         user_col=user_col or recorded.user_col,
         item_col=item_col or recorded.item_col,
         time_col=recorded.time_col if time_col is None else time_col,
+        **rules.given(),
     )
     split = load_split(config)
     require_same_kinds(run.config, split.train, config.data)

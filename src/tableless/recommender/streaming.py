@@ -179,7 +179,7 @@ def run_stream(
     if out is not None and processes.is_first:
         RunDirectory(out).require_free()
     files = find_data(data.data, data_dir=data.data_dir)
-    sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="")
+    sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="", rules=data.row_rules)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
     schemes = [size_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
     model = find_backbone(model_config.backbone)(users=schemes[0], items=schemes[1], seed=train_config.seed)

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from ..data.interactions import Interactions, Kind, Rows
 from ..data.loading import DataConfig, load_interactions, recorded_data
+from ..data.row_rules import RowRules
 from ..embedding.ids import find, to_ids
 from ..recommender.measurement import require_same_kinds
 
 if TYPE_CHECKING:
     import polars as pl
 
-_TITLE_COLUMNS = ("title", "name", "item_name", "product_title", "movie_title", "book_title")
+_TITLE_COLUMNS = ("title", "name", "item_name", "product_title", "movie_title", "book_title", "description")
 
 
 class SeenItems:
@@ -65,7 +66,8 @@ def seen_config(source: str | os.PathLike[str], config: Mapping[str, Any]) -> Da
         data_dir=recorded.data_dir,
         user_col=recorded.user_col,
         item_col=recorded.item_col,
-        time_col="",
+        time_col="",  # all actions count, whatever their time and rating
+        rules=RowRules(drop_missing=True),  # a row without a user or an item says nothing about what anyone has seen
     )
 
 
@@ -101,7 +103,8 @@ def read_titles(path: Path, *, kind: Kind) -> dict[int, str]:
 
 def _read(path: Path) -> pl.DataFrame:
     """The columns `item` and `title`."""
-    from ..data.reading.files import find_column, find_layout, guess_by_name
+    from ..data.reading.columns import find_column, guess_by_name
+    from ..data.reading.files import find_layout
 
     layout = find_layout(path, expected=())
     if not layout.has_names:

@@ -7,7 +7,8 @@ import pytest
 from tableless.data.interactions import DataError
 from tableless.data.reading import files as reading_files
 from tableless.data.reading import parquet as parquet_files
-from tableless.data.reading.files import ITEM_COLUMNS, Columns, find_column, find_files, sniff, stream_actions
+from tableless.data.reading.columns import ITEM_COLUMNS, Columns, find_column
+from tableless.data.reading.files import find_files, sniff, stream_actions
 from tableless.embedding.ids import to_ids
 from tests.data.reading.small_files import batches_of, json_lines, read, separated, write
 

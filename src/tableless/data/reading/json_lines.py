@@ -11,8 +11,10 @@ from typing import Any, final
 import polars as pl
 
 from ..interactions import DataError, Kind
-from .text import TextLayout
+from .text import TextLayout, first_values
 from .values import Names, kind_of_id, one_line_errors
+
+_SHOWN_LINES = 1000
 
 
 def sniff_json(file: Path, beginning: str, *, gzipped: bool) -> JsonLayout:
@@ -23,7 +25,23 @@ def sniff_json(file: Path, beginning: str, *, gzipped: bool) -> JsonLayout:
         first = json.loads(beginning.partition("\n")[0])
     except json.JSONDecodeError as error:
         raise DataError(f"{file}, line 1 is not JSON ({error}); JSON lines have one whole object per line") from None
-    return JsonLayout(path=file, names=tuple(first), first_row=tuple(first.values()), gzipped=gzipped)
+    rows = [tuple(first.values())]
+    if None in first.values():
+        rows += _more_rows(beginning, tuple(first))
+    return JsonLayout(path=file, names=tuple(first), first_row=first_values(rows), gzipped=gzipped)
+
+
+def _more_rows(beginning: str, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """The values of some lines after the first, to find one for each column."""
+    rows = []
+    for line in beginning.split("\n")[1:_SHOWN_LINES]:
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError:  # blank, or wrong: reading says so
+            continue
+        if isinstance(values, dict):
+            rows.append(tuple(values.get(name) for name in names))
+    return rows
 
 
 @final
@@ -33,7 +51,7 @@ class JsonLayout(TextLayout):
 
     def kind_of_id(self, value: Any) -> Kind:
         """JSON can tell "7" from 7."""
-        return "string" if isinstance(value, str) else kind_of_id(str(value))
+        return "string" if isinstance(value, str) else kind_of_id("" if value is None else str(value))
 
     def parse(self, data: bytes, names: Names) -> pl.DataFrame:
         """A key that a line does not have is null."""

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..interactions import DataError, Kind
-from .values import Kinds, Layout, Names, RowPlace, TimeKind, kind_of_time, one_line_errors
+from .times import kind_of_time
+from .values import Kinds, Layout, Names, Note, RowPlace, TimeKind, one_line_errors
 
 MAGIC = b"PAR1"
 """The first bytes of a parquet file."""
 
 _BATCH_ROWS = 1 << 20
+_SHOWN_ROWS = 1000
 
 
 def sniff_parquet(file: Path) -> ParquetLayout:
@@ -52,7 +54,13 @@ class ParquetLayout(Layout):
         time = self._kind_of_time(names["time"]) if "time" in names else None
         return Kinds(self._kind_of_id(names["user"]), self._kind_of_id(names["item"]), time)
 
-    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
+    def has_dates(self, name: str) -> bool:
+        """By its type."""
+        return self.schema[name] in (pl.Date, pl.Datetime)
+
+    def read(
+        self, names: Names, *, rows: tuple[int, int] | None = None, note: Note | None = None
+    ) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
         """Only the row groups that hold any of the `rows` are read."""
         roles = [pl.col(name).alias(role) for role, name in names.items()]
         with one_line_errors(self.path), pq.ParquetFile(self.path) as opened:
@@ -81,7 +89,7 @@ class ParquetLayout(Layout):
 
     def _kind_of_id(self, name: str) -> Kind:
         dtype = self.schema[name]
-        if dtype.is_integer():
+        if dtype.is_integer() or dtype.is_float():  # floats have to be whole numbers, as pandas has them with nulls
             return "integer"
         if dtype in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
             return "string"
@@ -101,10 +109,12 @@ class ParquetLayout(Layout):
         raise DataError(f"{self.path}: column {name!r} is {dtype}, which cannot be a time; give another as time_col")
 
     def _first_value(self, name: str) -> object:
-        """What stands in the first row of a column; None if there is no row."""
+        """The first value of a column of strings that is not missing; None if there is none."""
         with one_line_errors(self.path), pq.ParquetFile(self.path) as opened:
-            for batch in opened.iter_batches(1, columns=[name]):
-                return batch.column(0)[0].as_py()
+            for batch in opened.iter_batches(_SHOWN_ROWS, columns=[name]):
+                for value in batch.column(0).to_pylist():
+                    if value:
+                        return value
         return None
 
 

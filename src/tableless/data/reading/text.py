@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
 from abc import abstractmethod
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast, final
+from typing import Any, final
 
 import polars as pl
 
 from ..interactions import DataError, Kind
-from .values import Kinds, Layout, Names, RowPlace, is_number, kind_of_id, kind_of_time, one_line_errors
+from .decoding import ToUtf8, decode_whole, open_bytes
+from .times import kind_of_time, looks_like_a_date
+from .values import Kinds, Layout, Names, Note, RowPlace, is_number, kind_of_id, one_line_errors
 
 _SEPARATORS = ("::", "\t", ",", ";", "|")
-_HEAD_BYTES = 1 << 20
+_SHOWN_ROWS = 1000  # of the beginning, to find a value in each column
 _BLOCK_BYTES = 32 << 20
 _LONGEST_ROW = 256 << 20
-
-
-def read_beginning(file: Path, *, gzipped: bool) -> str:
-    """Enough of a text file to tell what it is, from its first line that is not blank."""
-    with one_line_errors(file), open_bytes(file, gzipped=gzipped) as opened:
-        head = opened.read(_HEAD_BYTES)
-    if not head.strip():
-        raise DataError(f"{file} is empty")
-    return head.decode("utf-8-sig", "replace").lstrip("\r\n")
-
-
-def open_bytes(file: Path, *, gzipped: bool) -> BinaryIO:
-    """The bytes of a file, unpacked if it is gzipped."""
-    return cast(BinaryIO, gzip.open(file, "rb") if gzipped else file.open("rb"))
 
 
 def sniff_separated(file: Path, beginning: str, *, gzipped: bool, expected: Collection[str]) -> SeparatedLayout:
     """Rows with separators. The first line is a header if it has an `expected` name, or no number."""
     line = beginning.partition("\n")[0]
     separator = max(_SEPARATORS, key=line.count)
-    rows = [tuple(fields) for _, fields in islice(_split(beginning, separator), 2)]
+    rows = [tuple(fields) for _, fields in islice(_split(beginning, separator), _SHOWN_ROWS)]
     if not line.count(separator) or "\0" in line or not rows:
         raise DataError(f"{file} is not a known format: CSV, TSV, MovieLens ::, JSON lines, parquet, or gzip of these")
     header = bool(set(expected) & set(rows[0])) or not any(map(is_number, rows[0]))
@@ -53,11 +40,19 @@ def sniff_separated(file: Path, beginning: str, *, gzipped: bool, expected: Coll
         path=file,
         names=rows[0] if header else tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1)),
         has_names=header,
-        first_row=rows[-1 if header else 0],
+        first_row=first_values(rows[1:] if header else rows),
         gzipped=gzipped,
         header=header,
         quoted=separator != "::",  # MovieLens has no quotes
         separator=separator,
+    )
+
+
+def first_values(rows: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """What stands in each column of the first row, or where it is empty in the first row that has a value there."""
+    return tuple(
+        next((row[place] for row in rows if place < len(row) and row[place] not in ("", None)), value)
+        for place, value in enumerate(rows[0])
     )
 
 
@@ -91,10 +86,16 @@ class TextLayout(Layout):
         time = kind_of_time(str(first.get(names["time"]))) if "time" in names else None
         return Kinds(self.kind_of_id(first.get(names["user"])), self.kind_of_id(first.get(names["item"])), time)
 
-    def read(self, names: Names, *, rows: tuple[int, int] | None = None) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
+    def has_dates(self, name: str) -> bool:
+        """As in the first row."""
+        return looks_like_a_date(str(dict(zip(self.names, self.first_row, strict=False)).get(name)))
+
+    def read(
+        self, names: Names, *, rows: tuple[int, int] | None = None, note: Note | None = None
+    ) -> Iterator[tuple[pl.DataFrame, RowPlace]]:
         """All columns are strings."""
         assert rows is None, "text cannot count its rows"
-        for block in self._blocks():
+        for block in self._blocks(note):
             try:
                 frame = self.parse(block.data, names)
             except pl.exceptions.PolarsError as error:
@@ -104,8 +105,17 @@ class TextLayout(Layout):
                 raise misshapen
             yield frame, block.place
 
-    def _blocks(self) -> Iterator[_Block]:
+    def _blocks(self, note: Note | None) -> Iterator[_Block]:
         """Whole rows, some `_BLOCK_BYTES` at a time: polars alone would map the whole file."""
+        to_utf8 = ToUtf8()
+        for data, lines_before in self._raw_blocks():
+            block = _Block(self, to_utf8(data), lines_before)
+            if to_utf8.encoding == "latin-1" and note is not None:
+                note(f"{self.path} is not UTF-8, and is read as latin-1")
+            yield block
+
+    def _raw_blocks(self) -> Iterator[tuple[bytes, int]]:
+        """With the number of lines before each."""
         lines_before, rest = 0, b""
         with one_line_errors(self.path), open_bytes(self.path, gzipped=self.gzipped) as opened:
             if self.header:
@@ -118,13 +128,13 @@ class TextLayout(Layout):
                 data = rest + data
                 end = _end_of_rows(data, quoted=self.quoted)
                 if end:
-                    yield _Block(self, data[:end], lines_before)
+                    yield data[:end], lines_before
                 lines_before += data.count(b"\n", 0, end)
                 rest = data[end:]
                 if len(rest) > _LONGEST_ROW:
                     raise DataError(f"{self.path}, line {lines_before + 1} does not end; is a quote left open in it?")
             if rest.strip():
-                yield _Block(self, rest, lines_before)
+                yield rest, lines_before
 
 
 def _end_of_rows(data: bytes, *, quoted: bool) -> int:
@@ -213,14 +223,14 @@ class SeparatedLayout(TextLayout):
         return None if len(fields) == width else f"has {len(fields)} fields, but the first line has {width}"
 
     def read_whole(self, names: Names) -> pl.DataFrame:
-        """Strings. Without a header they may be Latin-1, as those of the older MovieLens files are."""
+        """Strings. They may be Latin-1, as those of the older MovieLens files and of spreadsheets are."""
         with one_line_errors(self.path):
+            with open_bytes(self.path, gzipped=self.gzipped) as opened:
+                text = decode_whole(opened.read())
             if self.has_names:
                 read, separator = list(names.values()), self.separator
-                frame = pl.read_csv(self.path, columns=read, separator=separator, infer_schema=False)
+                frame = pl.read_csv(text.encode(), columns=read, separator=separator, infer_schema=False)
                 return frame.select(pl.col(name).alias(role) for role, name in names.items())
-            with open_bytes(self.path, gzipped=self.gzipped) as opened:
-                text = _decode(opened.read())
         places = {role: self.names.index(name) for role, name in names.items()}
         rows = [fields for _, fields in self.split(text)]
         return pl.DataFrame({
@@ -240,10 +250,3 @@ def _split(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
         yield from ((reader.line_num, fields) for fields in reader if fields)
     except csv.Error:  # a field too long for Python's reader; the caller has seen all rows before it
         return
-
-
-def _decode(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("latin-1")
