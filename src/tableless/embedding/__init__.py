@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from .bag import EmbeddingBag
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
-from .distillation import Distillation, distil
+from .distillation import Distillation, PoorFitWarning, distil
+from .fit_progress import FitProgress
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
@@ -25,8 +26,10 @@ __all__ = [
     "Distillation",
     "EmbeddingBag",
     "EmbeddingScheme",
+    "FitProgress",
     "HashFamily",
     "JointEmbedding",
+    "PoorFitWarning",
     "Replacement",
     "SideFeatures",
     "distil",

@@ -139,6 +139,11 @@ class DeepHashEmbedding(EmbeddingScheme):
             return self.decoder(self.encoder(ids))
         return self.decoder(self.encoder(ids), self.router(ids)[..., 0])
 
+    @property
+    def output_layer(self) -> tuple[Tensor, Tensor]:
+        """The last layer of the network, of all experts."""
+        return self.decoder.output.weight, self.decoder.output.bias
+
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """Its network with batch norm folded in, in float32 or int8."""
         if precision == "int8":
