@@ -1,10 +1,16 @@
+import logging
+import sys
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
 from tableless import SCHEMES, DeepHashEmbedding, distil
-from tableless.embedding import regression
-from tableless.embedding.regression import Muon, _orthogonalise, default_batch, rate_for, settle_statistics
+from tableless.embedding import EmbeddingScheme, FitProgress, PoorFitWarning, fit_progress, regression
+from tableless.embedding.distillation import default_visits
+from tableless.embedding.muon import Muon, _orthogonalise
+from tableless.embedding.regression import default_batch, rate_for, settle_statistics
 
 
 def structured_table(rows=600, dim=8, seed=0):
@@ -58,10 +64,185 @@ def test_the_weights_say_whose_errors_count():
     assert errors[:300].mean() < 0.5 * errors[300:].mean()
 
 
+def easy_table(rows=300, dim=8):
+    """Two directions are all there is, so a small network learns it."""
+    return structured_table(rows, 2) @ structured_table(2, dim, seed=1)
+
+
+def network(table, budget="1/1", **options):
+    return DeepHashEmbedding.from_budget(budget, embedding_dim=table.shape[1], vocab_size=len(table), **options)
+
+
+def lost(scheme, table):
+    errors = scheme(torch.arange(len(table))).double() - table.double()
+    return float(errors.square().sum() / (table.double() - table.double().mean(0)).square().sum())
+
+
+@pytest.mark.parametrize("scheme", ["dhe", "compositional", "head-and-tail"])
+@pytest.mark.parametrize(("scale", "mean"), [(1e-6, 0.0), (1e-4, 0.0), (1e3, 0.0), (1.0, 100.0), (1e-3, -1.0)])
+def test_the_scale_and_the_mean_of_a_table_do_not_matter(scheme, scale, mean):
+    unexplained = []
+    for table in (easy_table(), easy_table() * scale + mean):
+        new = SCHEMES[scheme].from_budget("1/1", embedding_dim=8, vocab_size=300)
+        result = distil(table, new, visits=100)
+        assert result.unexplained == pytest.approx(lost(new, table), rel=1e-3)
+        unexplained.append(result.unexplained)
+    assert unexplained[0] < 0.02
+    assert unexplained[1] == pytest.approx(unexplained[0], rel=0.5)
+
+
+def test_experts_get_the_scale_and_the_mean_too():
+    table = easy_table() * 1e-5 + 1
+    assert distil(table, network(table, num_experts=3), visits=150).unexplained < 0.1
+
+
+def test_what_is_unexplained_is_a_share_of_the_variance_around_the_mean_by_weights_and_metric():
+    table, weights = structured_table() + 100, torch.linspace(0, 2, 600)
+    metric = torch.diag(torch.linspace(0.1, 3, 8))
+    scheme = SCHEMES["hashing-trick"](8, num_rows=100)
+    with pytest.warns(PoorFitWarning):
+        result = distil(table, scheme, weights=weights, metric=metric)
+    mean = (weights @ table) / weights.sum()
+    errors = weights @ ((scheme(torch.arange(600)) - table) @ metric).square().sum(-1)
+    assert result.unexplained == pytest.approx(float(errors / (weights @ ((table - mean) @ metric).square().sum(-1))))
+    assert result.unexplained > 0.5
+
+
+def test_a_poor_fit_warns_once_and_says_what_to_do():
+    table = structured_table()
+    with pytest.warns(
+        PoorFitWarning, match=r"\d+% .* unexplained.* larger budget.* more visits .*had 3\).* another"
+    ) as told:
+        distil(table, network(table, "1/4"), visits=3, batch_size=200)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    with pytest.warns(PoorFitWarning, match=r"larger budget for the scheme, or another scheme$"):
+        distil(table, SCHEMES["low-rank"].from_budget("1/4", embedding_dim=8, vocab_size=600))
+
+
+def test_a_good_fit_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert distil(easy_table(), network(easy_table()), visits=100).unexplained < 0.1
+
+
+@pytest.mark.parametrize("num_experts", [1, 2])
+def test_a_fit_worse_than_the_mean_row_becomes_the_mean_row(num_experts, monkeypatch):
+    monkeypatch.setattr(regression, "_MOST_ATTEMPTS", 1)
+    table = structured_table() + 5
+    scheme = network(table, num_experts=num_experts)
+    with pytest.warns(PoorFitWarning, match="every id has the mean row"):
+        result = distil(table, scheme, visits=30, learning_rate=1e4)
+    torch.testing.assert_close(scheme(torch.arange(600)), table.mean(0).expand(600, 8))
+    assert result.unexplained == pytest.approx(1)
+
+
+def test_rows_that_are_all_the_same_are_met_exactly():
+    table = torch.full((50, 8), 0.1)
+    scheme = network(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert distil(table, scheme).unexplained == 0
+    assert torch.equal(scheme(torch.arange(50)), table)
+
+
+class Doubled(EmbeddingScheme):
+    """A scheme of one's own, without an output layer."""
+
+    open_vocabulary = False
+
+    def __init__(self, embedding_dim):
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.table = nn.Parameter(torch.zeros(300, embedding_dim))
+
+    def forward(self, ids):
+        return 2 * self.table[ids]
+
+    @classmethod
+    def from_budget(cls, budget, *, embedding_dim, vocab_size, seed=0):
+        return cls(embedding_dim)
+
+
+def test_a_scheme_without_an_output_layer_learns_the_rows_as_they_are():
+    table = easy_table() + 1
+    scheme = Doubled(8)
+    assert distil(table, scheme, visits=300).unexplained < 0.05
+    assert lost(scheme, table) < 0.05
+
+
 def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
-    scheme = SCHEMES["compositional"](1, vocab_size=300_000, num_remainders=300_000, hidden=1)
-    assert distil(torch.ones(3, 1), scheme).steps == 400
-    assert distil(torch.ones(300_000, 1), scheme, batch_size=300_000).steps == 60
+    assert default_visits(3) == 400
+    assert default_visits(300_000) == 60
+
+
+def test_a_poor_fit_that_was_still_falling_begins_again_with_four_times_the_visits(monkeypatch):
+    """By default only: visits that are given are the most there will be."""
+    for name in ("_MOST_VISITS", "_FEWEST_VISITS"):
+        monkeypatch.setattr(f"tableless.embedding.distillation.{name}", 40)
+    told, table = [], easy_table()
+    longer = distil(table, network(table), progress=told.append)
+    assert longer.visits == longer.steps == 160
+    assert [at.message for at in told if at.message] == [told[40].message]
+    assert "160 visits" in told[40].message
+    shorter = distil(table, network(table), visits=40)
+    assert (shorter.visits, shorter.steps) == (40, 40)
+    assert longer.unexplained < 0.1 < shorter.unexplained
+
+
+def test_a_network_that_is_too_small_does_not_begin_again():
+    table = structured_table(300)
+    result = distil(table, network(table, "1/4"))
+    assert result.unexplained > 0.1
+    assert result.visits == 400
+
+
+def test_a_fit_that_is_close_enough_ends_before_its_time(monkeypatch):
+    monkeypatch.setattr(regression, "_CLOSE_ENOUGH", 0.2)
+    result = distil(easy_table(), network(easy_table()))
+    assert result.visits < 300
+    assert result.visits == result.steps
+
+
+def test_progress_says_how_far_the_fit_is_and_how_long_it_will_take():
+    told, table = [], easy_table()
+    distil(table, network(table), visits=20, batch_size=100, progress=told.append)
+    assert all(isinstance(at, FitProgress) for at in told)
+    assert [at.done for at in told] == list(range(1, 61))
+    assert {at.total for at in told} == {60}
+    assert told[0].error == pytest.approx(1, abs=0.1)
+    assert told[30].seconds_left > 0
+    assert told[-1].seconds_left == 0
+
+
+def test_before_a_long_fit_the_time_and_quicker_schemes_are_named(monkeypatch, caplog):
+    monkeypatch.setattr(fit_progress, "_LONG", 0)
+    told, table = [], easy_table()
+    distil(table, network(table), visits=10, progress=told.append)
+    (message,) = [at.message for at in told if at.message]
+    assert message.startswith("fitting 300 rows will take about")
+    assert "low-rank" in message
+    with caplog.at_level(logging.WARNING):
+        distil(table, network(table), visits=10, progress=False)
+        assert caplog.messages == []
+        distil(table, network(table), visits=10)
+    assert [text.startswith("fitting 300 rows will take about") for text in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize("name", fit_progress.QUICKER_SCHEMES)
+def test_the_quicker_schemes_take_no_steps(name):
+    table = easy_table()
+    assert distil(table, SCHEMES[name].from_budget("1/2", embedding_dim=8, vocab_size=300)).steps == 0
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "progress", "shown"), [(True, None, True), (True, False, False), (False, None, False)]
+)
+def test_a_terminal_has_a_bar_unless_it_is_switched_off(is_terminal, progress, shown, monkeypatch, capsys):
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    distil(easy_table(), network(easy_table()), visits=5, progress=progress)
+    assert ("fitting" in capsys.readouterr().err) == shown
 
 
 @pytest.mark.parametrize(

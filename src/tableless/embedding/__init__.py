@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from .bag import EmbeddingBag
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
-from .distillation import Distillation, distil
+from .distillation import Distillation, PoorFitWarning, distil
+from .fit_progress import FitProgress
 from .from_nothing import TrainedFromNothing
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
@@ -27,9 +28,11 @@ __all__ = [
     "Distillation",
     "EmbeddingBag",
     "EmbeddingScheme",
+    "FitProgress",
     "HashFamily",
     "JointEmbedding",
     "LeftAlone",
+    "PoorFitWarning",
     "Replacement",
     "Replacements",
     "SideFeatures",

@@ -144,7 +144,9 @@ class HiddenLayer(nn.Module):
         return ACTIVATIONS[self.activation](self.norm(rows, groups))
 
 
-def _linear(inputs: int, outputs: int, num_experts: int, std: float, generator: torch.Generator) -> nn.Module:
+def _linear(
+    inputs: int, outputs: int, num_experts: int, std: float, generator: torch.Generator
+) -> nn.Linear | ExpertLinear:
     if num_experts > 1:
         return ExpertLinear(inputs, outputs, num_experts, std=std, generator=generator)
     linear = nn.Linear(inputs, outputs, device="meta")  # so that its own start does not draw from the global generator

@@ -162,6 +162,11 @@ class DeepHashEmbedding(EmbeddingScheme):
         self._beginning.stop()
         super()._load_from_state_dict(*args)
 
+    @property
+    def output_layer(self) -> tuple[Tensor, Tensor]:
+        """The last layer of the network, of all experts."""
+        return self.decoder.output.weight, self.decoder.output.bias
+
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """Its network with batch norm folded in, in float32 or int8."""
         if precision == "int8":

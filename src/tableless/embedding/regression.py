@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
 from .layers import BatchNorm
+from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
 
 # The learning rate, for layers up to this width (docs/decisions.md).
@@ -21,10 +24,12 @@ _SHARE, _SMALLEST_BATCH, _LARGEST_BATCH = 1 / 8, 2048, 8192
 # that is `_DIVERGED` times the lowest mean before counts as divergence; in the second half of the steps it is
 # `_DIVERGED_AT_HALF` times. Errors below `_NEGLIGIBLE` never count. Good fits came down all the way.
 _WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1.1, 1e-3, 6
-_STEPS = 5
-# Of an odd polynomial. Applied again and again, it brings the singular values of a matrix near 1.
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-_MOMENTUM = 0.95
+# A fit is poor if more than this share of the variance is unexplained. If its error fell below `_STILL_FALLING` times
+# that of the middle of the cycle, it begins again with `_LONGER` times the visits. A network that is too small for its
+# table hardly gets better in the second half of a cycle; one that had too few steps does. An error of `_CLOSE_ENOUGH`
+# ends a fit before its time.
+POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 2 / 3, 4, 1e-5
+_CHUNK = 16_384  # rows that are looked at at a time
 
 
 def rate_for(scheme: nn.Module) -> float:
@@ -33,35 +38,126 @@ def rate_for(scheme: nn.Module) -> float:
     return _RATE * min(1.0, _WIDEST_AT_RATE / width)
 
 
+@dataclass(frozen=True)
+class Target:
+    """The rows that ids shall have, and how errors count: an error e of row i as weights[i] · ‖e @ metric‖²."""
+
+    ids: Tensor
+    rows: Tensor
+    metric: Tensor
+    weights: Tensor
+
+    def only(self, mask: Tensor) -> Target:
+        """The rows where the mask is true."""
+        return Target(self.ids[mask], self.rows[mask], self.metric, self.weights[mask])
+
+    def parts(self) -> Iterator[Target]:
+        """Some rows at a time, so that little memory is needed."""
+        for some in zip(*(torch.split(part, _CHUNK) for part in (self.ids, self.rows, self.weights)), strict=True):
+            yield Target(some[0], some[1], self.metric, some[2])
+
+    def mean(self) -> Tensor:
+        """The weighted mean row [embedding_dim], in float64."""
+        sums = torch.stack([part.weights.double() @ part.rows.double() for part in self.parts()])
+        return sums.sum(0) / (self.weights.double().sum() or 1)
+
+    def spread(self) -> float:
+        """The standard deviation of all numbers around the mean row; 1 if all rows are the same."""
+        mean, parts = self.mean(), self.parts()
+        squares = sum(float(part.weights.double() @ (part.rows.double() - mean).square().mean(-1)) for part in parts)
+        return math.sqrt(squares / (float(self.weights.double().sum()) or 1)) or 1.0
+
+    def standardised(self, mean: Tensor, scale: float) -> Target:
+        """The same ids with the rows (row - mean) / scale."""
+        rows = torch.cat([((part.rows.double() - mean) / scale).to(self.rows) for part in self.parts()])
+        return Target(self.ids, rows, self.metric, self.weights)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One cycle of the learning rate, and what came of it: the error in its middle and at its end."""
+
+    steps: int
+    visits: int
+    learning_rate: float
+    middle_error: float
+    last_error: float
+
+    @property
+    def needs_more_steps(self) -> bool:
+        """Is the fit poor, and was its error still falling? Where it is not, more steps would bring little."""
+        return self.last_error > POOR and self.last_error < _STILL_FALLING * self.middle_error
+
+
 def learn_rows(
     scheme: EmbeddingScheme,
-    ids: Tensor,
-    rows: Tensor,
-    metric: Tensor,
-    weights: Tensor,
+    target: Target,
+    *,
     visits: int,
+    may_take_longer: bool,
     batch_size: int,
     learning_rate: float,
     seed: int,
     on_step: Callable[[int, int, float], None] | None,
-) -> tuple[int, float]:
-    """Learn the rows by regression. Returns the number of steps, and the rate of the last attempt."""
-    per_pass = -(-len(rows) // min(batch_size, len(rows)))
-    steps = max(1, visits) * per_pass
-    beginning = {name: value.clone() for name, value in scheme.state_dict().items()}
-    for attempt in range(_MOST_ATTEMPTS):
-        scheme.load_state_dict(beginning)
-        errors = _descend(scheme, ids, rows, metric, weights, steps, per_pass, learning_rate / 2**attempt, seed)
-        if on_step:
-            errors = _told(errors, lambda step, error: on_step(step, steps, error))
-        if _came_down(errors, max(_WATCHED_STEPS, per_pass), steps, is_last=attempt + 1 == _MOST_ATTEMPTS):
-            break
-    return steps, learning_rate / 2**attempt
+    say: Callable[[str], None],
+) -> Cycle:
+    """Learn the rows by regression: one cycle of the learning rate over that many visits of each row.
+
+    If it needs more steps, there is a longer cycle from the beginning. The better of both is kept.
+    """
+    beginning = _copy(scheme)
+    run = partial(_cycle, scheme, beginning, target, batch_size, learning_rate, seed, on_step)
+    first = run(visits)
+    if not (may_take_longer and first.needs_more_steps):
+        return first
+    say(
+        f"{first.last_error:.0%} is unexplained after {visits} visits of each row, and the error was still falling: "
+        f"the fit begins again, with {_LONGER * visits} visits"
+    )
+    after_first = _copy(scheme)
+    second = run(_LONGER * visits)
+    if second.last_error <= first.last_error:
+        return second
+    scheme.load_state_dict(after_first)
+    return first
 
 
 def default_batch(num_rows: int, num_experts: int) -> int:
     """Rows of a step, for all experts together."""
     return num_experts * min(max(_SMALLEST_BATCH, math.ceil(_SHARE * num_rows / num_experts)), _LARGEST_BATCH)
+
+
+def _copy(scheme: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in scheme.state_dict().items()}
+
+
+def _cycle(
+    scheme: EmbeddingScheme,
+    beginning: dict[str, Tensor],
+    target: Target,
+    batch_size: int,
+    learning_rate: float,
+    seed: int,
+    on_step: Callable[[int, int, float], None] | None,
+    visits: int,
+) -> Cycle:
+    """Take all steps of a cycle. If the fit diverges, it begins again at half the learning rate."""
+    per_pass = -(-len(target.rows) // min(batch_size, len(target.rows)))
+    steps = max(1, visits) * per_pass
+    for attempt in range(_MOST_ATTEMPTS):
+        scheme.load_state_dict(beginning)
+        rate = learning_rate / 2**attempt
+        errors = _descend(scheme, target, steps, per_pass, rate, seed)
+        if on_step:
+            errors = _told(errors, lambda step, error: on_step(step, steps, error))
+        watched = max(_WATCHED_STEPS, per_pass)
+        curve, came_down = _watch(errors, watched, steps, is_last=attempt + 1 == _MOST_ATTEMPTS)
+        if came_down:
+            break
+    taken = len(curve)
+    few = min(watched, -(-taken // 10))  # of a short cycle the last tenth, so that it is the end that is measured
+    middle = float(curve[taken // 2 :][:few].mean())
+    return Cycle(taken, -(-taken // per_pass), rate, middle, float(curve[-few:].mean()))
 
 
 def _told(errors: Iterator[Tensor], tell: Callable[[int, float], None]) -> Iterator[Tensor]:
@@ -70,37 +166,35 @@ def _told(errors: Iterator[Tensor], tell: Callable[[int, float], None]) -> Itera
         yield error
 
 
-def _came_down(errors: Iterator[Tensor], watched: int, steps: int, *, is_last: bool) -> bool:
-    """Take the steps of one attempt. Returns False as soon as it diverges; the last attempt takes all steps anyway.
+def _watch(errors: Iterator[Tensor], watched: int, steps: int, *, is_last: bool) -> tuple[Tensor, bool]:
+    """Take the steps of one attempt. Returns the error of each, and whether it came down.
 
-    It has diverged where the mean error of `watched` steps is well above the lowest mean before.
+    An attempt has diverged where the mean error of `watched` steps is well above the lowest mean before. It ends there,
+    but the last attempt takes all steps anyway. It also ends where the error is so small that nothing is left to learn.
     """
-    lowest, taken = float("inf"), 0
-    while len(recent := list(islice(errors, watched))) == watched:
-        taken += watched
+    lowest, curve = float("inf"), list[Tensor]()
+    while recent := list(islice(errors, watched)):
+        curve += recent
         mean = float(torch.stack(recent).mean())
-        limit = _DIVERGED if 2 * taken < steps else _DIVERGED_AT_HALF
+        if len(recent) < watched:
+            break
+        limit = _DIVERGED if 2 * len(curve) < steps else _DIVERGED_AT_HALF
         is_fine = mean <= max(limit * lowest, _NEGLIGIBLE)  # NaN is not fine: every comparison with it is false
         if not (is_fine or is_last):
-            return False
+            return torch.stack(curve), False
         lowest = min(lowest, mean)
-    return True
+        if mean < _CLOSE_ENOUGH:
+            break
+    return torch.stack(curve), True
 
 
 def _descend(
-    scheme: EmbeddingScheme,
-    ids: Tensor,
-    rows: Tensor,
-    metric: Tensor,
-    weights: Tensor,
-    steps: int,
-    per_pass: int,
-    learning_rate: float,
-    seed: int,
+    scheme: EmbeddingScheme, target: Target, steps: int, per_pass: int, learning_rate: float, seed: int
 ) -> Iterator[Tensor]:
-    """Take step after step, and yield the error of each as a share of the table's mean square."""
-    variance = ((rows @ metric).square().mean(-1) @ weights) / len(rows)
-    variance = torch.where(variance > 0, variance, 1)  # a table of zeros must not divide by zero
+    """Take step after step, and yield the error of each as a share of the variance around the mean row."""
+    ids, rows, metric, weights = target.ids, target.rows, target.metric, target.weights
+    variance = (((rows - target.mean().to(rows)) @ metric).square().mean(-1) @ weights) / len(rows)
+    variance = torch.where(variance > 0, variance, 1)  # a table of equal rows must not divide by zero
     optimizer = Muon(scheme.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, learning_rate, total_steps=steps + 1, pct_start=0.15, cycle_momentum=False, final_div_factor=1000
@@ -134,56 +228,3 @@ def settle_statistics(scheme: nn.Module, ids: Tensor, *, batch_size: int = 2048)
         scheme(part)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
-
-
-class Muon(torch.optim.Optimizer):
-    """Muon for weights of two or more dimensions (the last two are the matrix), Adam for all others.
-
-    Muon makes the update of a matrix orthogonal, so that every direction of a layer learns at the same pace. Updates
-    are scaled to the size that Adam's would have, so one learning rate serves both.
-
-    It is not torch.optim.Muon, because that takes single matrices and works in bfloat16, which is slow on CPUs. This
-    one takes stacks of matrices (experts) in float32.
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
-        super().__init__(list(parameters), {"lr": lr})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    update = self._matrix_update if parameter.ndim > 1 else self._vector_update
-                    parameter.add_(update(parameter.grad, self.state[parameter]), alpha=-group["lr"])
-
-    def _matrix_update(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        if not state:
-            state["momentum"] = torch.zeros_like(gradient)
-        state["momentum"].lerp_(gradient, 1 - _MOMENTUM)
-        direction = torch.lerp(gradient, state["momentum"], _MOMENTUM)  # Nesterov
-        return _orthogonalise(direction) * (0.2 * max(gradient.shape[-2:]) ** 0.5)
-
-    def _vector_update(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        if not state:
-            state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
-            state["count"] = torch.zeros(())
-        state["count"] += 1
-        state["mean"].lerp_(gradient, 0.1)
-        state["square"].lerp_(gradient.square(), 0.02)
-        mean = state["mean"] / (1 - 0.9 ** state["count"])
-        return mean / ((state["square"] / (1 - 0.98 ** state["count"])).sqrt() + 1e-8)
-
-
-def _orthogonalise(matrix: Tensor) -> Tensor:
-    """The nearest matrix whose singular values are near 1, by a few steps of a Newton–Schulz iteration."""
-    a, b, c = _COEFFICIENTS
-    stack = matrix.reshape(-1, *matrix.shape[-2:])
-    wide = stack.shape[-2] <= stack.shape[-1]
-    x = stack if wide else stack.mT
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(_STEPS):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x if wide else x.mT).reshape(matrix.shape)

@@ -93,6 +93,15 @@ class EmbeddingScheme(nn.Module, ABC):
     def expect_training_from_nothing(self) -> None:
         """Training from random weights is meant, so the scheme does not warn of it (by default it never does)."""
 
+    @property
+    def output_layer(self) -> tuple[Tensor, Tensor] | None:
+        """Weights and bias of the linear layer that all vectors come out of; None (the default) if there is none.
+
+        A scheme that learns by steps is then fitted to rows without their mean and scale, and gets those here at the
+        end. The last axis of the bias is `embedding_dim`.
+        """
+        return None
+
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """The scheme as it answers requests: evaluation on the CPU, without gradients (by default the scheme itself).
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..data.splits import Split
-from ..embedding.distillation import distil
+from ..embedding.distillation import PoorFitWarning, distil
 from ..embedding.tables import FullEmbedding
 from .models import Recommender
 from .scoring import scheme_inputs
@@ -57,7 +58,10 @@ def fit_to_teacher(
     stage: Stage = {"stage": "fit"}
     for side, (rows, metric) in teacher.targets().items():
         scheme = getattr(model, side)
-        result = distil(rows, scheme, ids=scheme_inputs(scheme, ids[side]), metric=metric, seed=seed)
+        with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
+            warnings.simplefilter("ignore", PoorFitWarning)
+            own = scheme_inputs(scheme, ids[side])
+            result = distil(rows, scheme, ids=own, metric=metric, seed=seed, progress=False)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
         stage[side] = asdict(result)
     return stage | {"seconds": round(time.perf_counter() - start, 2)}

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ..data.interactions import Interactions, Kind, Rows
 from ..data.loading import DataConfig, load_interactions, recorded_data
-from ..data.row_rules import RowRules
 from ..embedding.ids import find, to_ids
 from ..recommender.measurement import require_same_kinds
 
@@ -67,7 +66,7 @@ def seen_config(source: str | os.PathLike[str], config: Mapping[str, Any]) -> Da
         user_col=recorded.user_col,
         item_col=recorded.item_col,
         time_col="",  # all actions count, whatever their time and rating
-        rules=RowRules(drop_missing=True),  # a row without a user or an item says nothing about what anyone has seen
+        drop_missing=True,  # a row without a user or an item says nothing about what anyone has seen
     )
 
 
@@ -80,6 +79,7 @@ def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_id
         user_col=named.user_col,
         item_col=named.item_col,
         time_col=named.time_col,
+        rules=named.row_rules,
     )
     require_same_kinds(config, interactions, os.fspath(source))
     return SeenItems(interactions, item_ids)

@@ -60,6 +60,11 @@ class CompositionalEmbedding(EmbeddingScheme):
         inner = torch.relu(torch.baddbmm(self.up_bias, paths.scatter(rows), self.up))
         return paths.gather(torch.baddbmm(self.down_bias, inner, self.down)).view(*ids.shape, self.embedding_dim)
 
+    @property
+    def output_layer(self) -> tuple[Tensor, Tensor]:
+        """The second layers of all networks."""
+        return self.down, self.down_bias
+
     @classmethod
     def from_budget(
         cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, hidden: int = 64
