@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...embedding.ids import to_ids
 from ..interactions import DataError, Kind, Part
 from ..row_rules import RowRules
-from .times import to_times
+from .times import look_for_order, to_times
 from .values import Kinds, KindsChanged, Names, RowPlace
 
 # What a column may say of the part that a row belongs to, in any case of letters.
@@ -49,6 +49,8 @@ def to_batch(
     rules: RowRules = RowRules(),  # noqa: B008
 ) -> ActionBatch:
     """The ids and times of a frame from `Layout.read`. Raises `KindsChanged` if text is of another kind."""
+    if "time" in names:
+        look_for_order(frame["time"], names["time"], kinds)  # a row that does not count can still tell
     frame, place, dropped = _keep_rows(frame, names, rules=rules, place=place)
     users = _ids(frame["user"], names["user"], kind=kinds.user, place=place)
     items = _ids(frame["item"], names["item"], kind=kinds.item, place=place)

@@ -52,8 +52,6 @@ def to_times(
     """
     if date_format is not None and values.dtype in (pl.Date, pl.Datetime):
         raise DataError(f"{place(0)}: column {name!r} has dates with a type; leave out --date-format (date_format)")
-    if kinds.time == "either-first":
-        _raise_if_decided(values, name, kinds)
     numbers = _parse_times(values, kinds.time, date_format)
     unparsed = numbers.is_null()
     if unparsed.any() and kinds.time == "integer" and _are_numbers(values.filter(unparsed)):
@@ -69,16 +67,10 @@ def to_times(
     return numbers.to_numpy()
 
 
-def refuse_open_dates(kinds: Kinds, where: str) -> None:
-    """After the last row: no date has shown whether the day or the month is first."""
-    if kinds.time == "either-first":
-        raise DataError(
-            f"{where}: its dates can be read with the day or with the month first, and no row tells which; say it by "
-            "--date-format dmy or --date-format mdy (in Python date_format='dmy' or 'mdy')"
-        )
-
-
-def _raise_if_decided(values: pl.Series, name: str, kinds: Kinds) -> None:
+def look_for_order(values: pl.Series, name: str, kinds: Kinds) -> None:
+    """Raise `KindsChanged` if it was open whether the day or the month is first, and one of the dates tells."""
+    if kinds.time != "either-first":
+        return
     parts = _parts_of(values)
     shown: tuple[tuple[str, TimeKind, str], ...] = (("first", "day-first", "day"), ("second", "month-first", "month"))
     for column, kind, word in shown:
@@ -88,6 +80,15 @@ def _raise_if_decided(values: pl.Series, name: str, kinds: Kinds) -> None:
             raise KindsChanged(
                 replace(kinds, time=kind), f"the dates of `{name}` are read with the {word} first, as in {example!r}"
             )
+
+
+def refuse_open_dates(kinds: Kinds, where: str) -> None:
+    """After the last row: no date has shown whether the day or the month is first."""
+    if kinds.time == "either-first":
+        raise DataError(
+            f"{where}: its dates can be read with the day or with the month first, and no row tells which; say it by "
+            "--date-format dmy or --date-format mdy (in Python date_format='dmy' or 'mdy')"
+        )
 
 
 def _are_numbers(values: pl.Series) -> bool:
