@@ -132,12 +132,7 @@ def train(
             on_batch=listener.on_batch,
             on_epoch=listener.on_epoch,
         )
-        files = RunDirectory(directory)
-        if not files.has_ended:
-            raise RuntimeError("training was stopped before its first epoch ended: there is no model")
-        run = files.read()
-        model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
-        model.trained_on = read
+        model = _trained_model(RunDirectory(directory), read, parts)
         weakref.finalize(model, stack.pop_all().close)
     return model
 
@@ -239,6 +234,16 @@ def export(
     """
     run = model.directory if isinstance(model, TrainedModel) else find_run(model).path
     return export_run(run, out, format=format, precision=precision)
+
+
+def _trained_model(files: RunDirectory, read: DataConfig, parts: Split) -> TrainedModel:
+    """The model of a run that has just been trained on `parts`."""
+    if not files.has_ended:
+        raise RuntimeError("training was stopped before its first epoch ended: there is no model")
+    run = files.read()
+    model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
+    model.trained_on = read
+    return model
 
 
 def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
