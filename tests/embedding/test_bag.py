@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tableless import SCHEMES, EmbeddingBag
+from tableless import SCHEMES, DeepHashEmbedding, EmbeddingBag
 from tableless.embedding.tables import FullEmbedding
 
 VOCAB, DIM = 500, 8
@@ -131,5 +131,5 @@ def test_bags_have_the_type_of_the_scheme(mode, dtype):
 
 def test_a_bag_refuses_ids_that_are_no_integers():
     bag = EmbeddingBag(DeepHashEmbedding(8, width=16, depth=1, num_hashes=32))
-    with pytest.raises(TypeError, match="ids are of type torch.float32"):
+    with pytest.raises(TypeError, match=r"ids are of type torch\.float32"):
         bag(torch.tensor([[1.7]]))
