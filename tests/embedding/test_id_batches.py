@@ -74,7 +74,7 @@ def test_ids_without_repeats_are_computed_as_they_are(ids):
     assert with_distinct_ids(lambda given: given, ids) is ids
 
 
-def test_a_compiled_or_traced_program_holds_for_other_ids():
+def test_an_exported_program_holds_for_other_ids():
     scheme = DeepHashEmbedding(4, width=8, depth=1, num_hashes=16).eval()
     exported = torch.export.export(scheme, (torch.tensor([1, 1, 2]),)).module()
     assert torch.allclose(exported(torch.tensor([3, 4, 5])), scheme(torch.tensor([3, 4, 5])), atol=1e-7)

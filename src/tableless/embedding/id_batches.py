@@ -31,8 +31,8 @@ def distinct_ids(ids: Tensor) -> tuple[Tensor, Tensor | None]:
     """
     # Compiled and traced programs need shapes that do not depend on the data. Tensors on the meta device have no data,
     # and subclasses (such as fake tensors) need not have it here.
-    is_program = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if is_program or ids.is_meta or type(ids) is not Tensor or ids.numel() < 2:
+    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if is_traced or torch.compiler.is_compiling() or ids.is_meta or type(ids) is not Tensor or ids.numel() < 2:
         return ids, None
     if not uses_kernels(ids):
         distinct, numbers = torch.unique(ids, return_inverse=True)
