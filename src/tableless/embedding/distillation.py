@@ -17,7 +17,17 @@ from torch import Tensor, nn
 
 from ..kernels.resources import keeping_freed_memory
 from .fit_progress import FitProgress, FitReporter
-from .regression import POOR, Cycle, Target, default_batch, learn_rows, rate_for, settle_statistics
+from .regression import (
+    POOR,
+    ROUNDING,
+    Cycle,
+    Target,
+    copy_state,
+    default_batch,
+    learn_rows,
+    rate_for,
+    settle_statistics,
+)
 from .scheme import EmbeddingScheme
 
 # All rows together get this many visits. A single row gets at least and at most so many.
@@ -25,7 +35,6 @@ _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
 # Networks learn rows with a mean of zero and this standard deviation, whatever the table's own are. Rows of 0.1 and 0.3
 # were fitted a little closer than rows of 1 and 3: the output of a network starts small.
 _STANDARD_DEVIATION = 0.3
-_ROUNDING = 1e-12  # what float32 leaves of the variance of equal rows, as a share of their squares, is below this
 
 
 class PoorFitWarning(UserWarning):
@@ -179,7 +188,8 @@ def _learn(
     Returns how it went, and whether every id has the mean row now, because what was learned was worse.
     """
     layer = learner.output_layer
-    mean, scale = target.mean(), target.spread() / _STANDARD_DEVIATION
+    mean, spread, beginning = target.mean(), target.spread(), copy_state(learner)
+    scale = spread / _STANDARD_DEVIATION if spread else 1.0
     with FitReporter(progress, len(target.rows)) as reporter:
 
         def tell(step: int, steps: int, error: float) -> None:
@@ -200,23 +210,16 @@ def _learn(
     learner.eval()
     if layer is None:
         return cycle, False
-    _scale_output(layer, scale, mean)
-    if _compare(learner, target)[0] <= 1:  # not so if it is NaN
-        return cycle, False
-    _scale_output(layer, 0.0, mean)
-    return cycle, True
-
-
-@torch.no_grad()
-def _scale_output(layer: tuple[Tensor, Tensor], scale: float, shift: Tensor) -> None:
-    """Every vector v becomes scale · v + shift. With a scale of 0 it is the shift, even where v is not a number."""
-    weight, bias = layer
-    if scale:
+    with torch.no_grad():
+        weight, bias = layer
         weight.mul_(scale)
-        bias.mul_(scale).add_(shift.to(bias))
-    else:
+        bias.mul_(scale).add_(mean.to(bias))
+        if spread and _compare(learner, target)[0] <= 1:  # not so if it is NaN
+            return cycle, False
+        learner.load_state_dict(beginning)  # what was learned may be NaN
         weight.zero_()
-        bias.copy_(shift.to(bias).expand_as(bias))
+        bias.copy_(mean.to(bias).expand_as(bias))
+    return cycle, True
 
 
 @torch.no_grad()
@@ -231,11 +234,11 @@ def _compare(scheme: EmbeddingScheme, target: Target) -> tuple[float, float]:
         squares += float(weights @ (rows @ metric).square().sum(-1))
         cosines += float(torch.cosine_similarity(vectors, rows, dim=-1).sum())
     # Rows that are the same have no variance but that of rounding. Their errors are a share of their squares.
-    return errors / (variance if variance > _ROUNDING * squares else squares or 1), cosines / len(target.rows)
+    return errors / (variance if variance > ROUNDING * squares else squares or 1), cosines / len(target.rows)
 
 
 def _warn_if_poor(result: Distillation, *, is_mean: bool) -> None:
-    if result.unexplained <= POOR and not is_mean:
+    if result.unexplained <= POOR:
         return
     more = "" if result.visits is None else f", more visits (each row had {result.visits})"
     mean = " The network was no nearer to the rows than their mean row, so every id has the mean row." * is_mean

@@ -28,7 +28,8 @@ _WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 
 # that of the middle of the cycle, it begins again with `_LONGER` times the visits. A network that is too small for its
 # table hardly gets better in the second half of a cycle; one that had too few steps does. An error of `_CLOSE_ENOUGH`
 # ends a fit before its time.
-POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 2 / 3, 4, 1e-5
+POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 3 / 4, 4, 1e-5
+ROUNDING = 1e-12  # equal rows of float32 have at most this variance, as a share of their squares
 _CHUNK = 16_384  # rows that are looked at at a time
 
 
@@ -62,10 +63,11 @@ class Target:
         return sums.sum(0) / (self.weights.double().sum() or 1)
 
     def spread(self) -> float:
-        """The standard deviation of all numbers around the mean row; 1 if all rows are the same."""
+        """The standard deviation of all numbers around the mean row; 0 if all rows are the same but for rounding."""
         mean, parts = self.mean(), self.parts()
         squares = sum(float(part.weights.double() @ (part.rows.double() - mean).square().mean(-1)) for part in parts)
-        return math.sqrt(squares / (float(self.weights.double().sum()) or 1)) or 1.0
+        variance = squares / (float(self.weights.double().sum()) or 1)
+        return math.sqrt(variance) if not variance <= ROUNDING * float(mean.square().mean()) else 0.0
 
     def standardised(self, mean: Tensor, scale: float) -> Target:
         """The same ids with the rows (row - mean) / scale."""
@@ -105,7 +107,7 @@ def learn_rows(
 
     If it needs more steps, there is a longer cycle from the beginning. The better of both is kept.
     """
-    beginning = _copy(scheme)
+    beginning = copy_state(scheme)
     run = partial(_cycle, scheme, beginning, target, batch_size, learning_rate, seed, on_step)
     first = run(visits)
     if not (may_take_longer and first.needs_more_steps):
@@ -114,7 +116,7 @@ def learn_rows(
         f"{first.last_error:.0%} is unexplained after {visits} visits of each row, and the error was still falling: "
         f"the fit begins again, with {_LONGER * visits} visits"
     )
-    after_first = _copy(scheme)
+    after_first = copy_state(scheme)
     second = run(_LONGER * visits)
     if second.last_error <= first.last_error:
         return second
@@ -127,7 +129,8 @@ def default_batch(num_rows: int, num_experts: int) -> int:
     return num_experts * min(max(_SMALLEST_BATCH, math.ceil(_SHARE * num_rows / num_experts)), _LARGEST_BATCH)
 
 
-def _copy(scheme: nn.Module) -> dict[str, Tensor]:
+def copy_state(scheme: nn.Module) -> dict[str, Tensor]:
+    """A state dict that stays as it is when the scheme learns on."""
     return {name: value.clone() for name, value in scheme.state_dict().items()}
 
 
