@@ -43,7 +43,13 @@ CLASSES = [
     tableless.SideFeatures,
     tableless.Replacements,
 ]
-RECORDS = [tableless.TrainConfig, tableless.Progress, tableless.Distillation, tableless.Replacement, tableless.LeftAlone]
+RECORDS = [
+    tableless.TrainConfig,
+    tableless.Progress,
+    tableless.Distillation,
+    tableless.Replacement,
+    tableless.LeftAlone,
+]
 OTHERS = [tableless.save_scheme, tableless.save_replaced, tableless.TrainedModel.save]
 EXAMPLES = [
     *(
@@ -94,7 +100,9 @@ def test_every_parameter_of_a_public_function_is_explained(function):
     assert all(f"\n{section}:\n    " in documented for section in ("Returns", "Raises", "Example"))
 
 
-@pytest.mark.parametrize("thing", [*CLASSES, tableless.save_scheme, tableless.save_replaced], ids=lambda thing: thing.__name__)
+@pytest.mark.parametrize(
+    "thing", [*CLASSES, tableless.save_scheme, tableless.save_replaced], ids=lambda thing: thing.__name__
+)
 def test_every_argument_of_a_public_class_is_explained(thing):
     assert explained(thing, "Args") == list(inspect.signature(thing).parameters)
 
