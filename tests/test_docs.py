@@ -30,6 +30,7 @@ FUNCTIONS = [
     tableless.distil,
     tableless.replace_embeddings,
     tableless.load_scheme,
+    tableless.load_replaced,
 ]
 CLASSES = [
     tableless.GMF,
@@ -40,9 +41,16 @@ CLASSES = [
     tableless.HashFamily,
     tableless.LSH,
     tableless.SideFeatures,
+    tableless.Replacements,
 ]
-RECORDS = [tableless.TrainConfig, tableless.Progress, tableless.Distillation, tableless.Replacement]
-OTHERS = [tableless.save_scheme, tableless.TrainedModel.save, tableless.TrainedFromNothing]
+RECORDS = [
+    tableless.TrainConfig,
+    tableless.Progress,
+    tableless.Distillation,
+    tableless.Replacement,
+    tableless.LeftAlone,
+]
+OTHERS = [tableless.save_scheme, tableless.save_replaced, tableless.TrainedModel.save, tableless.TrainedFromNothing]
 EXAMPLES = [
     *(
         pytest.param(code, id=f"{name_of(page)}-{number}")
@@ -92,7 +100,9 @@ def test_every_parameter_of_a_public_function_is_explained(function):
     assert all(f"\n{section}:\n    " in documented for section in ("Returns", "Raises", "Example"))
 
 
-@pytest.mark.parametrize("thing", [*CLASSES, tableless.save_scheme], ids=lambda thing: thing.__name__)
+@pytest.mark.parametrize(
+    "thing", [*CLASSES, tableless.save_scheme, tableless.save_replaced], ids=lambda thing: thing.__name__
+)
 def test_every_argument_of_a_public_class_is_explained(thing):
     assert explained(thing, "Args") == list(inspect.signature(thing).parameters)
 

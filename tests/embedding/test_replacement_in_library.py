@@ -11,7 +11,7 @@ from examples import replace_in_torch_rechub as example  # noqa: E402
 from torch_rechub.basic.features import SequenceFeature, SparseFeature  # noqa: E402
 from torch_rechub.models.ranking import DIN  # noqa: E402
 
-from tableless.embedding.replacement import replace_embeddings  # noqa: E402
+from tableless import load_replaced, replace_embeddings, save_replaced  # noqa: E402
 
 USERS, MOVIES, DIM = 1_000, 600, 16
 
@@ -74,3 +74,17 @@ def test_a_sequence_feature_that_shares_a_padded_table_is_answered_as_before():
     assert torch.equal(model.embedding.embed_dict["movie"](torch.tensor(0)), torch.zeros(DIM))
     after = model(inputs).detach()
     assert float(torch.corrcoef(torch.stack([before, after]))[0, 1]) > 0.9
+
+
+def test_a_replaced_model_is_saved_and_loaded_into_one_that_the_library_builds(tmp_path):
+    def build(seed):
+        torch.manual_seed(seed)
+        movie = SparseFeature("movie", vocab_size=MOVIES, embed_dim=DIM, padding_idx=0)
+        seen = SequenceFeature("seen", MOVIES, embed_dim=DIM, pooling="concat", shared_with="movie", padding_idx=0)
+        return DIN([movie], [seen], [movie], mlp_params={"dims": [16]}, attention_mlp_params={"dims": [8]}).eval()
+
+    model = build(0)
+    replace_embeddings(model, "1/2", min_rows=500, distil=False)
+    save_replaced(model, tmp_path)
+    inputs = {"movie": torch.randint(1, MOVIES, (50,)), "seen": torch.randint(0, MOVIES, (50, 6))}
+    assert torch.equal(load_replaced(build(1), tmp_path)(inputs), model(inputs))

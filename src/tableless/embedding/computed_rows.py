@@ -20,6 +20,7 @@ REFUSAL = (
     "replace_embeddings"
 )
 _WRITES = re.compile(r".*[^_]_|__set__|__delete__|__setitem__|__i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor)__")
+_BASE = Tensor._base.__get__  # type: ignore[union-attr]
 
 
 class ComputedRows(Tensor):
@@ -38,10 +39,15 @@ class ComputedRows(Tensor):
     ) -> Any:
         """Every function of torch that is given such a tensor comes here first."""
         kwargs = kwargs or {}
+        if torch.compiler.is_compiling():  # a compiler looks for nothing but the function itself
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
         if any(isinstance(target, cls) for target in _written(func, args, kwargs)):
             raise RuntimeError(REFUSAL)
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
+            if func == _BASE:
+                return result  # a view of the base would have a base again, without end
             return _protect(result, {_memory(own) for own in _tensors(args, kwargs) if isinstance(own, cls)})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:

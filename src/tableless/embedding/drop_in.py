@@ -58,7 +58,7 @@ class DropIn(nn.Module):
         rows = self._kept_rows()
         trained = [own for own in self.scheme.parameters() if own.requires_grad]
         if torch.is_grad_enabled() and trained:
-            rows = _WithGradients.apply(rows, self, *trained)
+            rows = _WithGradients.apply(rows, self, *trained)  # type: ignore[no-untyped-call]
         return rows.as_subclass(ComputedRows)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -86,7 +86,7 @@ class DropIn(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._kept = None  # torch moves weights to another device or type by way of `.data`
-        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def _may_keep(self) -> bool:
         tensors = [*self.parameters(), *self.buffers()]
@@ -174,7 +174,7 @@ class _WithGradients(torch.autograd.Function):
         return rows.detach()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # here torch refuses if a weight was written to meanwhile
         if not ctx.drop_in._may_keep():

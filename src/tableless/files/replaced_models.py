@@ -102,8 +102,9 @@ def load_replaced(model: Model, directory: str | os.PathLike[str]) -> Model:
     content, shapes = read_json(plan), read_shapes(weights)
     if content.get("version") != _VERSION:
         raise ValueError(f"{plan} is of version {content.get('version')!r}; this library reads version {_VERSION}")
-    refuse_long_loops(content, plan, weights.stat().st_size)
     try:
+        for table in content["tables"]:
+            refuse_long_loops(table, plan, weights.stat().st_size)
         described = [([str(name) for name in table["names"]], table) for table in content["tables"]]
         same = {str(name): str(other) for name, other in content["same_weights"].items()}
         with torch.device("meta"):  # without memory: what it asks for is first compared with the weights
@@ -111,6 +112,8 @@ def load_replaced(model: Model, directory: str | os.PathLike[str]) -> Model:
         sizes = [(int(table["rows"]), int(table["embedding_dim"])) for _, table in described]
     except Exception as error:  # any error can follow from a wrong file, and the file is at fault
         raise ValueError(f"{plan} does not describe replaced tables: {type(error).__name__}: {error}") from error
+    if not all(names for names, _ in described):
+        raise ValueError(f"{plan} does not describe replaced tables: one has no name")
     places = [_tables_at(model, names, size) for (names, _), size in zip(described, sizes, strict=True)]
     _compare(_shapes_after(model, places, sketches), _repeated(shapes, same, plan), weights)
     tensors = _repeated(load_tensors(weights), same, plan)
