@@ -324,5 +324,5 @@ def test_what_contributing_imports_is_public():
 
 @pytest.mark.parametrize("wrong", [{"scheme": "dhee"}, {"backbone": "gfm"}, {"budget": "1/x"}])
 def test_a_wrong_name_is_refused_before_the_data_is_read(wrong):
-    with pytest.raises(ValueError, match="did you mean|not understood"):
+    with pytest.raises(ValueError, match=r"did you mean|not understood"):
         tableless.train("no-such-file.csv", **wrong)
