@@ -49,10 +49,10 @@ def test_a_mistake_ends_in_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_every_command_but_serve_has_json_as_the_readme_says():
+def test_every_command_but_serve_has_json_as_the_documentation_says():
     commands = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
     assert [command for command in commands if "--json" not in run(command, "--help").stdout] == ["serve"]
-    assert "all but `serve` have `--json`" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "`--json` (all but `serve`)" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

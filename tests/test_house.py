@@ -8,7 +8,7 @@ import tableless
 
 ROOT = Path(tableless.__file__).parent
 LONGEST_FUNCTION = 60  # lines, without the docstring
-LONGEST_FILE = 260
+LONGEST_FILE = 270
 
 COMMANDS = "the command and the function of this name do the same"
 SAME_NAME_ALLOWED = {

@@ -232,6 +232,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
+def parse_id(text: str, *, kind: str, side: str) -> int | str:
+    """A raw id typed by a person, in the kind ("integer" or "string") that the data has; `side` is for the message."""
+    if kind == "string":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{side} ids are integers in this data; {text!r} is none") from None
+
+
 def find(ids: Tensor, sorted_ids: Tensor) -> tuple[Tensor, Tensor]:
     """For each id [...]: its position in `sorted_ids` [rows], and whether it is in the list at all.
 

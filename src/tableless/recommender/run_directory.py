@@ -21,9 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.list_files import read_list_file, write_list
-from ..data.raw_ids import parse_id
-from ..embedding.ids import to_ids
+from ..embedding.ids import parse_id, to_ids
 from ..embedding.scheme import EmbeddingScheme
 from ..files.scheme_directory import (
     CONFIG,
@@ -101,6 +99,8 @@ class RunDirectory:
         """Write the items that can be recommended, and the users of a scheme that has a row for each."""
         import polars as pl
 
+        from ..data.reading.parquet import write_list
+
         write_list(items, self.lists["item"])
         if user_ids is not None:
             write_list(pl.DataFrame({"id": user_ids}), self.lists["user"])
@@ -126,6 +126,8 @@ class RunDirectory:
     def read_list(self, side: Side) -> pl.DataFrame:
         """The listed ids of a side: `id`; of items also `item`, the raw id, and, if they were counted, `actions`."""
         _require_file(self.lists[side])
+        from ..data.reading.parquet import read_list_file
+
         return read_list_file(self.lists[side], columns=("item", "id") if side == "item" else ("id",))
 
     def read_results(self) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..data.loading import DataConfig
-from ..data.raw_ids import parse_id
-from ..embedding.ids import to_ids
+from ..embedding.ids import parse_id, to_ids
 from ..embedding.scheme import Precision
 from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from ..data.raw_ids import ids_of_kind
+from ..embedding.ids import to_ids
 from ..recommender.run_directory import Side, StoredRun
 from ..recommender.scoring import MissingRowError
 from .fast_embedding import FastEmbedding
@@ -39,7 +39,7 @@ class SideVectors:
 
     def ids(self, raw: Any) -> Tensor:
         """Raw ids (a list, array, Series or tensor) as int64."""
-        return ids_of_kind(raw, kind=self._kind, side=self._side)
+        return _ids_of_kind(raw, kind=self._kind, side=self._side)
 
     def __call__(self, ids: Tensor, raw: Any = None) -> Tensor:
         """Int64 [n] -> float32 [n, dim]. `raw` is what the ids were made from, for the message if one has no row."""
@@ -57,3 +57,23 @@ def _raw_id_at(raw: Any, position: int) -> int | str:
         return raw
     value = (raw.reshape(-1) if isinstance(raw, (Tensor, np.ndarray)) else raw)[position]
     return value if isinstance(value, str) else int(value)
+
+
+def _ids_of_kind(raw: Any, *, kind: str, side: str) -> Tensor:
+    """Raw ids as int64. A string where the data has integers is refused; an integer is taken for an id everywhere."""
+    if isinstance(raw, Iterator):
+        raw = list(raw)
+    if kind == "integer" and (text := _first_text(raw)) is not None:
+        raise ValueError(f"{side} ids are integers in this run's data, and {text!r} is a string")
+    return to_ids(raw)
+
+
+def _first_text(raw: Any) -> str | bytes | None:
+    """The first of some raw ids, if they are strings."""
+    if isinstance(raw, (str, bytes)):
+        return raw
+    if isinstance(raw, (Tensor, np.generic)):
+        return None
+    values = raw.ravel() if isinstance(raw, np.ndarray) else raw
+    first = next(iter(values), None) if isinstance(values, Iterable) else values
+    return first if isinstance(first, (str, bytes)) else None

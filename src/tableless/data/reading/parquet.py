@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...files.whole import replacing
 from ..interactions import DataError, Kind
 from .times import kind_of_time
 from .values import Kinds, Layout, Names, Note, RowPlace, TimeKind, one_line_errors
@@ -140,3 +141,22 @@ def _groups(opened: pq.ParquetFile, first: int, last: int) -> tuple[list[int], i
 
 def _place(file: Path, before: int, row: int) -> str:
     return f"{file}, row {before + row + 1}"
+
+
+def write_list(frame: pl.DataFrame, path: Path) -> None:
+    """A frame as a parquet file, which appears whole or not at all."""
+    with replacing(path) as part:
+        try:
+            frame.write_parquet(part)
+        except pl.exceptions.PolarsError as error:  # a full disk, for instance
+            raise OSError(f"{path} could not be written: {error}") from None
+
+
+def read_list_file(path: Path, *, columns: tuple[str, ...]) -> pl.DataFrame:
+    """A parquet file that has at least these columns. It may come from anyone, and is checked."""
+    with one_line_errors(path):  # by pyarrow, because a file made to harm can end a process that reads it by polars
+        frame = to_frame(pq.read_table(path, partitioning=None))
+    for column in columns:
+        if column not in frame.columns:
+            raise DataError(f"{path} has no column {column!r}; it is not what `tableless train` wrote")
+    return frame
