@@ -131,12 +131,7 @@ def train(
             on_batch=listener.on_batch,
             on_epoch=listener.on_epoch,
         )
-        files = RunDirectory(directory)
-        if not files.has_ended:
-            raise RuntimeError("training was stopped before its first epoch ended: there is no model")
-        run = files.read()
-        model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
-        model.trained_on = read
+        model = _trained_model(RunDirectory(directory), read, parts)
         weakref.finalize(model, stack.pop_all().close)
     return model
 
@@ -169,7 +164,10 @@ def evaluate(
         user_col: The column of the user ids; as in training unless given.
         item_col: The column of the item ids; as in training unless given.
         time_col: The column of the times; as in training unless given.
-        drop_missing, rating_col, min_rating, date_format: As in training unless given.
+        drop_missing: Drop rows without a user or an item; as in training unless given.
+        rating_col: The column of the ratings; as in training unless given.
+        min_rating: Only rows with at least this rating count; as in training unless given.
+        date_format: How dates are written; as in training unless given.
         data_dir: Where known datasets are looked for.
 
     Returns:
@@ -238,6 +236,15 @@ def export(
     """
     run = model.directory if isinstance(model, TrainedModel) else find_run(model).path
     return export_run(run, out, format=format, precision=precision)
+
+
+def _trained_model(files: RunDirectory, read: DataConfig, parts: Split) -> TrainedModel:
+    if not files.has_ended:
+        raise RuntimeError("training was stopped before its first epoch ended: there is no model")
+    run = files.read()
+    model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
+    model.trained_on = read
+    return model
 
 
 def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
