@@ -165,7 +165,10 @@ def evaluate(
         user_col: The column of the user ids; as in training unless given.
         item_col: The column of the item ids; as in training unless given.
         time_col: The column of the times; as in training unless given.
-        drop_missing, rating_col, min_rating, date_format: As in training unless given.
+        drop_missing: Drop rows without a user or an item; as in training unless given.
+        rating_col: The column of the ratings; as in training unless given.
+        min_rating: Only rows with at least this rating count; as in training unless given.
+        date_format: How dates are written; as in training unless given.
         data_dir: Where known datasets are looked for.
 
     Returns:

@@ -222,7 +222,7 @@ class TestSaid:
             assert f"dropped 4 repeated actions: of each pair of user and item only the {kept} counts" in said
 
     def test_a_cache_says_the_same_again_and_tells_options_apart(self, tmp_path):
-        file = csv(tmp_path, "user,item,rating,date\n1,7,5,1/2/2010\n,7,5,1/2/2010\n2,8,1,1/13/2010\n2,7,5,1/2/2010\n")
+        file = csv(tmp_path, "user,item,rating,date\n1,7,5,1/2/2010\n,7,5,1/2/2010\n2,8,1,1/13/2010\n2,9,5,1/2/2010\n")
         options = [DROP, RowRules(drop_missing=True, min_rating=2), RowRules(drop_missing=True, date_format="mdy")]
         for number, rules in enumerate(options, 1):
             first, again = (load(file, rules=rules, cache_dir=tmp_path / "cache") for _ in range(2))
