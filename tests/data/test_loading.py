@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 
 import tableless
-from tableless.data import downloads
+from tableless.data import cache, downloads
 from tableless.data import prepare as preparation
+from tableless.data.core import keep_core
+from tableless.data.interactions import DataError
 from tableless.data.loading import DataConfig, load_interactions, load_split, recorded_data
 from tableless.data.splits import split_global_time, split_leave_one_out
 from tableless.data.world import World
@@ -41,6 +43,72 @@ def ratings(tmp_path):
 def same(one, other):
     arrays = ("user_ids", "item_ids", "starts", "items", "times")
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
+
+
+class TestPaths:
+    def test_a_path_is_read(self, ratings):
+        loaded = load_interactions(str(ratings))
+        assert loaded.user_ids.tolist() == [1, 2]
+        assert loaded.item_ids[loaded.items].tolist() == [20, 10, 30, 10, 30]
+        assert not isinstance(loaded.items, np.memmap)
+
+    def test_what_was_chosen_is_told(self, ratings):
+        told = []
+        load_interactions(str(ratings), report=lambda *news: told.append(news))
+        assert (f"{ratings}: user = userId, item = movieId, time = timestamp", None, None) in told
+
+    def test_columns_can_be_named(self, ratings):
+        loaded = load_interactions(str(ratings), user_col="movieId", item_col="userId", time_col="")
+        assert loaded.user_ids.tolist() == [10, 20, 30]
+        assert loaded.times is None
+
+    def test_a_directory_of_parquet_files_is_one_dataset(self, tmp_path):
+        for number in range(3):
+            frame = pl.DataFrame({"user": [number, 9], "item": ["a", f"b{number}"]})
+            frame.write_parquet(tmp_path / f"{number}.parquet")
+        loaded = load_interactions(str(tmp_path))
+        assert (loaded.num_users, loaded.num_items, loaded.num_actions) == (4, 4, 6)
+
+    def test_only_the_core_is_kept(self, ratings):
+        loaded = load_interactions(str(ratings), core=2)
+        assert same(loaded, keep_core(load_interactions(str(ratings)), 2))
+        assert loaded.item_ids.tolist() == [10, 30]
+
+    def test_more_than_fits_is_mapped_and_its_files_are_gone(self, ratings, tmp_path, monkeypatch):
+        monkeypatch.setattr(cache, "_FEW_ACTIONS", 2)
+        monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path / "scratch"))
+        (tmp_path / "scratch").mkdir()
+        loaded = load_interactions(str(ratings))
+        assert isinstance(loaded.items, np.memmap)
+        assert os.listdir(tmp_path / "scratch") == []
+        assert loaded.item_ids[loaded.items].tolist() == [20, 10, 30, 10, 30]
+
+    def test_an_unknown_name_is_refused_with_those_there_are(self):
+        with pytest.raises(DataError, match=r"'movielens-2m' is neither a file.*world, movielens-100k, movielens-1m"):
+            load_interactions("movielens-2m")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "is empty"),
+            ("userId,movieId\n1,2\n1,3\n", "only one user"),
+            ("userId,movieId\n1,2\n2,\n", "line 3: the item"),
+            ("userId,movieId\n1,2\n2,3,4\n", "line 3 has 3 fields"),
+            ("a,b\n1,2\n", "--user-col.*: a, b"),
+        ],
+    )
+    @pytest.mark.parametrize("cached", [True, False])
+    def test_a_bad_file_leaves_nothing_behind(self, tmp_path, monkeypatch, text, message, cached):
+        file = tmp_path / "bad.csv"
+        file.write_text(text)
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        monkeypatch.setattr(cache.tempfile, "tempdir", str(scratch))
+        with pytest.raises(DataError, match=message) as error:
+            load_interactions(str(file), cache_dir=scratch if cached else None)
+        assert "\n" not in str(error.value)
+        assert "bad.csv" in str(error.value)
+        assert os.listdir(scratch) == []
 
 
 class TestCache:
