@@ -131,7 +131,7 @@ def test_an_object_that_is_no_module_gets_a_sentence():
 
 
 def test_an_unknown_scheme_gets_the_nearest_name():
-    with pytest.raises(ValueError, match=r"no scheme is called 'lowrank'.*Did you mean 'low-rank'\?"):
+    with pytest.raises(ValueError, match=r"no scheme is called 'lowrank'.*did you mean 'low-rank'\?"):
         replace_embeddings(Wide(), scheme="lowrank")
     with pytest.raises(ValueError, match=r"no scheme is called 'xyz'; known are [^?]*$"):
         replace_embeddings(Wide(), scheme="xyz")

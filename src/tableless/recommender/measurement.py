@@ -116,7 +116,7 @@ def measure_run(
         return _measure_given(run, split, negatives)
     results = measure(run.model, split) | measure_floor(config, run.model, split)
     warning = popularity_warning(
-        results,
+        results | {"capped": run.results.get("capped", False)},  # training says so, and not what is measured here
         training=run.config.get("train", {}),
         scheme=run.config["model"]["items"]["scheme"],
         num_actions=split.train.num_actions,
