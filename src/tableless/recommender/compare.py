@@ -37,12 +37,12 @@ def compare(
     user_col: str | None = DataConfig.user_col,
     item_col: str | None = DataConfig.item_col,
     time_col: str | None = DataConfig.time_col,
+    data_dir: _PathName | None = DataConfig.data_dir,
+    cache_dir: _PathName | None = None,
     drop_missing: bool = DataConfig.drop_missing,
     rating_col: str | None = DataConfig.rating_col,
     min_rating: float | None = DataConfig.min_rating,
     date_format: str | None = DataConfig.date_format,
-    data_dir: _PathName | None = DataConfig.data_dir,
-    cache_dir: _PathName | None = None,
     out: _PathName | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -62,12 +62,12 @@ def compare(
         user_col: The column of the user ids; guessed from common names.
         item_col: The column of the item ids; guessed from common names.
         time_col: The column of the times; guessed from common names. `""`: there are none.
+        data_dir: Where known datasets are looked for, and downloaded to.
+        cache_dir: Keep prepared files here, for the next time. Not for data in memory.
         drop_missing: Drop rows without a user or an item (or a time or rating that is read); else they are refused.
         rating_col: The column of the ratings for `min_rating`; guessed from common names.
         min_rating: Only rows with at least this rating count.
         date_format: How dates are written: `"dmy"`, `"mdy"`, or a format such as `"%m/%d/%Y %H:%M"`.
-        data_dir: Where known datasets are looked for, and downloaded to.
-        cache_dir: Keep prepared files here, for the next time. Not for data in memory.
         out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`). Runs that are in it
             already are not repeated. Without it nothing is kept.
         progress: Is called with a `Progress` when a run begins.
@@ -105,13 +105,13 @@ def compare(
         read, recorded = data_configs(
             data,
             folder,
+            data_dir=data_dir,
+            cache_dir=cache_dir,
+            columns=(user_col, item_col, time_col),
+            rules=RowRules(drop_missing, rating_col, min_rating, date_format),
             test=test,
             split=split,
             core=core,
-            columns=(user_col, item_col, time_col),
-            rules=RowRules(drop_missing, rating_col, min_rating, date_format),
-            data_dir=data_dir,
-            cache_dir=cache_dir,
         )
         lines = run_comparison(
             plan,
