@@ -11,9 +11,11 @@ from typing import Any
 
 from ..data.loading import DataConfig
 from ..data.splits import Split
+from ..embedding.choices import require_known_name
 from ..embedding.schemes import SCHEMES
 from ..files.whole import append_line, read_lines
 from .evaluation import METRICS
+from .models import find_backbone
 from .recipes import is_too_large, train_teacher
 from .runs import ModelConfig, build_model, require_budget, train_and_measure, versions, with_seed
 from .teachers import Teacher
@@ -37,8 +39,13 @@ class Plan:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"seeds is {self.seeds}; it must be at least 1")
-        self.models(embedding_dim=ModelConfig.embedding_dim)  # a wrong name or budget is refused before data is read
-        for budget in self.budgets:  # a plan with the full table alone has no model of this budget
+        # Wrong names and budgets are refused before data is read, also those that lead to no model: a plan may have no
+        # budget, or the full table alone.
+        for scheme in self.schemes:
+            require_known_name("scheme", scheme, SCHEMES)
+        for backbone in self.backbones:
+            find_backbone(backbone)
+        for budget in self.budgets:
             require_budget(budget)
 
     def models(self, *, embedding_dim: int) -> list[ModelConfig]:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from ..data.interactions import Rows
 from ..data.splits import Split
-from ..kernels.ranking import add_lost, count_above_and_equal, lost_among
-from ..kernels.sampling import sample_negatives
 from .scoring import Scorer
 
 HeldOut = Literal["validation", "test"]
@@ -83,6 +81,8 @@ def draw_sample(split: Split, *, on: HeldOut, max_pairs: float, known_only: bool
     touched_starts, touched = _touched(split, distinct, num_items)
     others = None
     if num_drawn is not None:
+        from ..kernels.sampling import sample_negatives
+
         others = np.empty((len(distinct), num_drawn), np.int32)
         rows = np.arange(len(distinct), dtype=np.int32)
         sample_negatives(rows, touched_starts, touched, num_items, int(generator.integers(2**62)), others)
@@ -151,6 +151,8 @@ def outcome_of(starts: Counts, above: Counts, equal: Counts, others: Counts, amo
 
 def count_all(score: Scorer, sample: Sample) -> Outcome:
     """Against every untouched item."""
+    from ..kernels.ranking import count_above_and_equal, lost_among
+
     above, equal = np.zeros((2, len(sample.items)), np.int64)
     among = np.zeros(len(sample.items))
     for users, actions in _blocks(sample, max(1, _BLOCK_PAIRS // sample.num_items)):
@@ -188,6 +190,8 @@ def count_top(score: Scorer, sample: Sample, *, order: Rows, cutoff: int) -> NDA
     Items are scored in `order`, some at a time. A user whose held-out items have all fallen behind the first `cutoff`
     is not scored any further: with popular items first that is most users, soon.
     """
+    from ..kernels.ranking import add_lost, lost_among
+
     bars = _held_out_scores(score, sample)
     lost = lost_among(bars, sample.starts)
     place_of = np.empty(sample.num_items, np.int32)
