@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels import pairs as loops
 from ..kernels.resources import in_parallel
 
 _CHUNK = 512  # pairs: 256 numbers each are half a megabyte
@@ -36,6 +35,8 @@ def pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> T
 
 @torch.library.custom_op("tableless::pair_products", mutates_args=(), device_types="cpu")
 def _pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+    from ..kernels import pairs as loops
+
     out = torch.empty(item.shape)
     vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
     loops.inner_products(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
@@ -51,6 +52,8 @@ def _(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
 def _pair_gradients(
     gradient: Tensor, users: Tensor, items: Tensor, user: Tensor, item: Tensor
 ) -> tuple[Tensor, Tensor]:
+    from ..kernels import pairs as loops
+
     of_users, of_items = torch.zeros_like(users), torch.zeros_like(items)
     loops.pair_gradients(
         gradient.contiguous().numpy(),
@@ -166,6 +169,8 @@ def _in_chunks(count: int) -> list[slice]:
 
 
 def _add_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Tensor) -> Tensor:
+    from ..kernels import pairs as loops
+
     out = out[: len(user)]
     vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
     loops.pair_sums(*vectors, user.contiguous().numpy(), item.contiguous().numpy(), out.numpy())
@@ -175,5 +180,7 @@ def _add_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Te
 def _scatter_gradient(
     gradient: Tensor, hidden: Tensor, user: Tensor, item: Tensor, to_users: Tensor, to_items: Tensor
 ) -> None:
+    from ..kernels import pairs as loops
+
     arrays = (gradient, hidden, user.contiguous(), item.contiguous(), to_users, to_items)
     loops.scatter_pairs(*(tensor.numpy() for tensor in arrays))
