@@ -62,6 +62,6 @@ def test_the_core_needs_none_of_the_extras():
 
 def test_the_command_line_starts_without_what_only_some_commands_need():
     """Else `tableless --help` would take a second longer."""
-    later = "numba polars pyarrow fastapi".split()
+    later = ["numba", "polars", "pyarrow", "fastapi"]
     code = f"import sys, tableless.cli; print([name for name in {later} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
