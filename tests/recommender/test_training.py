@@ -210,6 +210,7 @@ def test_a_run_directory_can_be_read_back(tmp_path):
     model, results = train_and_measure(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         "config.json", "metrics.jsonl", "model.safetensors", "resume.safetensors", "results.json", "items.parquet",
+        "example_users.json",
         "users.parquet", "tensorboard",
     }  # fmt: skip
     again, config = RunDirectory(tmp_path).read_model()
