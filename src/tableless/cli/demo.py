@@ -56,7 +56,7 @@ def demo(
     training: Annotated[TrainConfig, Only("seed")],
     as_json: AsJson = False,
 ) -> None:
-    """The main job in two minutes, on the built-in world: three schemes trained, measured and drawn."""
+    """The main job in about a minute, on the built-in world: three schemes trained, measured and drawn."""
     from ..recommender.comparison_report import render_comparison, save_comparison_picture
     from .progress_bar import ProgressBar
 

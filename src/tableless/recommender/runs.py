@@ -37,7 +37,7 @@ DEVICES = ("auto", "cpu", "cuda")
 class ModelConfig:
     """Which model; the paper's values as defaults."""
 
-    scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; the README lists them."})
+    scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; docs/choosing.md lists them."})
     budget: str = field(
         default="1/4",
         metadata={"help": "A share of the full table (1/4, 25%), a number of parameters, or memory (64MB)."},
