@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import TrainConfig, cli
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.comparison import Plan
 from tableless.recommender.runs import ModelConfig
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import cli
+from tableless.cli.app import as_typed
 from tableless.cli.options import Only, options_from_dataclasses
-from tableless.cli.typed_names import as_typed
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.runs import ModelConfig
 from tableless.recommender.training import TrainConfig
 from tableless.serving.settings import AnswerSettings, ServerSettings

@@ -13,7 +13,8 @@ import typer
 
 import tableless
 from tableless import SCHEMES, DeepHashEmbedding, HashFamily, cli, to_ids
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.documents import PAGES, ROOT, command_lines, example_of, links, name_of, python_examples

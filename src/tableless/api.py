@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from .data.config import DataConfig, RowRules
 from .data.in_memory import Data, as_path, data_configs, temporary_folder
-from .data.loading import DataConfig
-from .data.row_rules import RowRules
 from .data.splits import Split
 from .embedding.ids import to_ids
 from .embedding.scheme import Budget
@@ -23,8 +22,8 @@ from .recommender.run_directory import RunDirectory, StoredRun
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
 from .serving.export.exporting import ExportReport, export_run
+from .serving.hub import PathName, find_run
 from .serving.items import SeenItems, read_seen
-from .serving.loading import PathName, find_run
 from .serving.model import TrainedModel
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import SCHEMES, cli, to_ids
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.embedding.inference.int8 import is_supported
 from tableless.recommender.models import GMF, MLP, describe_recommender
 from tableless.recommender.run_directory import RunDirectory, item_list

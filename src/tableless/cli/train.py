@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
 from ..recommender.runs import ModelConfig
 from ..recommender.training import TrainConfig
 from .app import app
@@ -51,8 +51,7 @@ def train(
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
     from ..recommender.runs import train_and_measure
-    from .progress_bar import ProgressBar
-    from .results_table import print_results
+    from .output import ProgressBar, print_results
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
         parts = load_split(data, cache_dir=cache_dir, report=progress.tell)
@@ -85,7 +84,7 @@ def _train_on_a_stream(
 ) -> None:
     from ..recommender.distributed import join_processes
     from ..recommender.streaming import run_stream
-    from .progress_bar import ProgressBar
+    from .output import ProgressBar
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
         results = run_stream(data, model, training, processes=processes, on_batch=progress.on_stream, **settings)

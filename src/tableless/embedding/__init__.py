@@ -9,7 +9,6 @@ from .bag import EmbeddingBag
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
 from .distillation import Distillation, PoorFitWarning, distil
 from .fit_progress import FitProgress
-from .from_nothing import TrainedFromNothing
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
@@ -18,6 +17,7 @@ from .replacement_report import LeftAlone, Replacement, Replacements
 from .scheme import EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
+from .watch import TrainedFromNothing
 
 __all__ = [
     "ENCODING_VERSION",

@@ -17,7 +17,6 @@ from .encoders import (
     RandomFourierEncoder,
     SideFeatureEncoder,
 )
-from .from_nothing import BeginningWatch
 from .hashing import HashFamily, derive_seed
 from .id_batches import checked_ids, with_distinct_ids
 from .inference.folding import ExpertsApart
@@ -26,6 +25,7 @@ from .inference.network import FloatNetwork
 from .layers import Activation
 from .scheme import INITIAL_STD, Budget, EmbeddingScheme, Precision, Served, fit_to_budget, resolve_budget
 from .side_features import SideFeatures
+from .watch import BeginningWatch
 
 Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
 

@@ -115,7 +115,7 @@ def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor
 @torch.library.custom_op("tableless::buckets", mutates_args=(), device_types="cpu")
 def kernel_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     """The formula as one compiled loop. It is a torch operator, so that torch.compile and torch.export know it."""
-    from ..kernels import hashing as loops
+    from ..kernels import id_loops as loops
 
     out = torch.empty(*ids.shape, len(coefficients), dtype=torch.int64)
     loops.buckets(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
@@ -130,7 +130,7 @@ def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
 @torch.library.custom_op("tableless::uniform_codes", mutates_args=(), device_types="cpu")
 def kernel_uniform_codes(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     """Buckets scaled to [-1, 1], as float32. The buckets are not stored, which saves three quarters of the memory."""
-    from ..kernels import hashing as loops
+    from ..kernels import id_loops as loops
 
     out = torch.empty(*ids.shape, len(coefficients), dtype=torch.float32)
     loops.uniform_codes(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())

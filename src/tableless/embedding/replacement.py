@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .choices import require_known_name
+from ..hints import require_known_name
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
 from .drop_in import drop_in_for

@@ -1,7 +1,12 @@
-"""Watch: have the weights of a module changed since they were last used?"""
+"""Two things that watch the weights of a module: `Watch` tells whether they have changed since they were last used,
+and `BeginningWatch` warns if a network is trained from nothing by steps that are known to be too small.
+"""
 
 from __future__ import annotations
 
+import warnings
+
+import torch
 from torch import Tensor, nn
 
 
@@ -32,3 +37,67 @@ def _version(tensor: Tensor) -> int:
             "the scheme was built under torch.inference_mode(), where torch does not record changes; build it outside"
         )
     return tensor._version
+
+
+# Shorter trainings are tests or the first minutes of a long one.
+_BATCHES = 200
+# Adam moves each number by at most about its rate. At a rate of 0.001 a network learned no more than popularity.
+_SMALL_STEP = 1e-3
+
+
+class TrainedFromNothing(UserWarning):
+    """A deep hash embedding is trained from nothing, by steps that are known to be too small for it.
+
+    Train a table first and replace it then (`tableless.replace_embeddings`), or let `tableless.train` do both.
+
+    Example:
+        ```python
+        import warnings
+        from tableless import TrainedFromNothing
+
+        warnings.filterwarnings("ignore", category=TrainedFromNothing)  # if it is meant, as for a stream
+        ```
+    """
+
+
+class BeginningWatch:
+    """Looks at the first training batches of a network, and warns once if it is trained from nothing by small steps.
+
+    A layer does not see its optimizer, so the size of a step is read from the weights. It is looked at once, after
+    `_BATCHES` batches; the weights that a fit or a checkpoint has set are not watched.
+    """
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self._before: Tensor | None = None
+        self._is_over = False
+
+    def stop(self) -> None:
+        """The network was fitted or loaded, or training it from nothing is meant."""
+        self._is_over, self._before = True, None
+
+    def see_batch(self, bias: Tensor) -> None:
+        """To be called before each training batch with the bias of the output layer, which every step changes."""
+        if self._is_over or not torch.is_grad_enabled() or torch.compiler.is_compiling() or not bias.requires_grad:
+            return
+        self._batches += 1
+        if self._batches < _BATCHES:
+            return
+        if self._before is None:
+            self._before = bias.detach().clone()
+            return
+        step = float((bias.detach() - self._before.to(bias)).abs().max())
+        if step == 0:  # gradients are collected over several batches, or nothing is trained
+            return
+        self.stop()
+        if step <= _SMALL_STEP:
+            warnings.warn(_TEXT, TrainedFromNothing, stacklevel=2)
+
+
+_TEXT = (
+    "this DeepHashEmbedding is trained from nothing by small steps (such as those of Adam at 1e-3). It learns slowly "
+    "that way: a recommender stays near what popularity alone gives. Train the model with nn.Embedding first and then "
+    "call tableless.replace_embeddings(model, ...), or use tableless.train, which does both. Training from nothing is "
+    "meant for streams and where no table is possible: use a higher rate there, and silence this warning by "
+    'warnings.filterwarnings("ignore", category=tableless.TrainedFromNothing)'
+)

@@ -21,8 +21,7 @@ from ..embedding.replacement import put_in_place
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.tables_in_model import Places, Table
 from .scheme_directory import Model, build_scheme, describe_scheme, read_json, refuse_long_loops
-from .tensors import load_tensors, read_shapes, save_tensors
-from .whole import replacing, write_text
+from .whole import load_tensors, read_shapes, replacing, save_tensors, write_text
 
 PLAN, ALL_WEIGHTS = "replaced.json", "replaced.safetensors"
 _VERSION = 1

@@ -18,14 +18,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import torch
 from torch import Tensor, nn
 
-from ..embedding.choices import require_known_name
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.hashing import ENCODING_VERSION
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import SCHEMES
 from ..embedding.side_features import SideFeatures
-from .tensors import load_tensors, read_shapes, save_tensors
-from .whole import replacing, write_text
+from ..hints import require_known_name
+from .whole import load_tensors, read_shapes, replacing, save_tensors, write_text
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 

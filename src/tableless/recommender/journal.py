@@ -14,8 +14,7 @@ from torch import Tensor, tensor
 
 from ..data.interactions import Interactions
 from ..files.scheme_directory import read_json
-from ..files.tensors import load_tensors, save_tensors
-from ..files.whole import write_text
+from ..files.whole import load_tensors, save_tensors, write_text
 from .models import Recommender
 from .run_directory import RunDirectory, item_list
 from .training import EpochReport

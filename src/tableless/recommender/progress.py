@@ -1,4 +1,4 @@
-"""Progress: what a program is told while it waits, and the same in words. `cli/progress_bar.py` shows it to people."""
+"""Progress: what a program is told while it waits, and the same in words. `cli/output.py` shows it to people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data.loading import DataConfig, load_split
+from ..data.config import DataConfig
+from ..data.loading import load_split
 from ..data.splits import Split
 from .training import EpochReport
 

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..data.example_users import example_users
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
+from ..data.loading import example_users
 from ..data.splits import Split
-from ..embedding.choices import did_you_mean, require_known_name
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
 from ..embedding.schemes import SCHEMES
-from .advice import popularity_warning
+from ..hints import did_you_mean, require_known_name
 from .distributed import Processes
+from .evaluation import popularity_warning
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import Recommender, describe_recommender, find_backbone

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..data.loading import DataConfig, find_data
+from ..data.config import DataConfig
+from ..data.loading import find_data
 from ..data.reading.files import sniff, stream_actions
 from ..embedding.hashing import split_mix_64
 from ..embedding.scheme import is_share, resolve_budget

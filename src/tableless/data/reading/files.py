@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config import RowRules
 from ..interactions import DataError
-from ..row_rules import RowRules
 from .batches import ActionBatch, to_batch
 from .columns import Columns, choose_columns, unused_columns
-from .decoding import read_beginning
-from .json_lines import sniff_json
 from .parquet import MAGIC, sniff_parquet
-from .text import sniff_separated
+from .text import read_beginning
+from .text_formats import sniff_json, sniff_separated
 from .times import kind_by_format
 from .values import Kinds, Layout, Note
 

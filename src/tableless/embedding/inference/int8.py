@@ -111,7 +111,7 @@ class Int8Network(FloatNetwork):
         return sums, (np.ones_like(layer.bias_array), np.zeros_like(layer.bias_array), layer.bias_array)
 
     def _codes_as_bytes(self, ids: Tensor, row_scale: Floats) -> Tensor:
-        from ...kernels import hashing as loops
+        from ...kernels import id_loops as loops
 
         hashes = self.bytes_from_hashes
         assert hashes is not None

@@ -96,7 +96,7 @@ class FloatNetwork:
         """The codes of at most CHUNK ids, [n, code_dim]."""
         if self.hashes is None:
             return self.encoder(ids).float()  # side features have the type of the model
-        from ...kernels import hashing as loops
+        from ...kernels import id_loops as loops
 
         codes = self.buffer("codes", 0, len(ids), self.hashes.num_hashes)
         loops.uniform_codes(ids.numpy(), self.coefficients, self.hashes.num_buckets, codes.array)

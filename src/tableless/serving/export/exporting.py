@@ -11,12 +11,12 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from ...embedding.choices import require_choice
 from ...embedding.hashing import ENCODING_VERSION
 from ...embedding.ids import to_ids
 from ...embedding.scheme import Precision
 from ...files.scheme_directory import read_json
 from ...files.whole import write_text
+from ...hints import require_choice
 from ...recommender.models import Recommender
 from ...recommender.run_directory import RunDirectory, Side
 from .formats import CHECKED, SUFFIXES, Agreement, Format, ids_to_check, measure_agreement, open_file, write_file
