@@ -118,8 +118,7 @@ class MLP(Recommender):
         import torch
         from tableless import MLP, DeepHashEmbedding, to_ids
 
-        users = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000)
-        items = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000, seed=1)
+        users, items = (DeepHashEmbedding(16, num_hashes=64, width=32, depth=2, seed=seed) for seed in (0, 1))
         model = MLP(users=users, items=items)
         scores = model(to_ids(["ann", "ben"]), torch.tensor([[1, 2, 3], [1, 2, 3]]))  # [2, 3], logits
         ```
