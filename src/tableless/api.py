@@ -14,8 +14,8 @@ from typing import Any, Literal
 from .data.config import DataConfig, RowRules
 from .data.in_memory import Data, as_path, data_configs, temporary_folder
 from .data.splits import Split
+from .embedding.budget import Budget
 from .embedding.ids import to_ids
-from .embedding.scheme import Budget
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe
 from .recommender.run_directory import RunDirectory, StoredRun
