@@ -18,7 +18,7 @@ from .data.splits import Split
 from .embedding.ids import to_ids
 from .embedding.scheme import Budget
 from .recommender.measurement import measure_run
-from .recommender.progress import Listener, Progress, load_and_describe
+from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
 from .recommender.run_directory import RunDirectory, StoredRun
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
@@ -52,6 +52,7 @@ def train(
     out: PathName | None = None,
     resume: bool = False,
     device: str = "auto",
+    example_users: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> TrainedModel:
     """Train a recommender on interactions and measure it, as `tableless train` does.
@@ -84,7 +85,9 @@ def train(
             the model; `model.save` keeps it.
         resume: Go on from the last epoch in `out`.
         device: `"auto"`, `"cpu"` or `"cuda"`.
-        progress: Is called with a `Progress` for every remark, batch and epoch.
+        example_users: Keep a few user ids in the run, which a server of it shows to whoever reaches it.
+        progress: Is called with a `Progress` for every remark, batch and epoch, and for a warning if the model is no
+            better than popularity. Without it, that warning is logged (`logging`).
 
     Returns:
         The trained model. `results` has what was measured. `recommend` leaves out what a user has in `data`. Data in
@@ -104,7 +107,7 @@ def train(
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
     model_config = ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {}))
-    listener = Listener(progress or (lambda event: None))
+    listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
         folder = temporary_folder(stack)
         read, recorded = data_configs(
@@ -120,7 +123,7 @@ def train(
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
         directory = folder / "run" if out is None else Path(out)
-        train_and_measure(
+        _, results = train_and_measure(
             recorded,
             model_config,
             config or TrainConfig(),
@@ -128,11 +131,13 @@ def train(
             out=directory,
             resume=resume,
             device=device,
+            with_example_users=example_users,
             on_note=listener.on_note,
             on_batch=listener.on_batch,
             on_epoch=listener.on_epoch,
         )
         model = _trained_model(RunDirectory(directory), read, parts)
+        listener.on_results(results)
         weakref.finalize(model, stack.pop_all().close)
     return model
 
