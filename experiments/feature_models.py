@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from tableless import SCHEMES
+from tableless.embedding.budget import Budget
 from tableless.embedding.distillation import distil
 from tableless.embedding.joint import JointEmbedding
-from tableless.embedding.scheme import Budget, EmbeddingScheme
+from tableless.embedding.scheme import EmbeddingScheme
 
 EMBEDDING_DIM = 32
 FULL, HASHED, LOW_RANK, JOINT = "full", "hashing-trick", "low-rank", "one joint network"

@@ -12,9 +12,10 @@ from typing_extensions import Self
 from tableless import SCHEMES
 from tableless.data.loading import DataConfig
 from tableless.data.splits import Split
+from tableless.embedding.budget import Budget, fit_to_budget, resolve_budget
 from tableless.embedding.decoders import EmbeddingNetwork
 from tableless.embedding.deep_hash import DeepHashEmbedding
-from tableless.embedding.scheme import Budget, EmbeddingScheme, fit_to_budget, resolve_budget
+from tableless.embedding.scheme import EmbeddingScheme
 from tableless.embedding.side_features import SideFeatures
 from tableless.files.whole import Line
 from tableless.recommender.models import MLP

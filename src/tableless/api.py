@@ -15,8 +15,8 @@ from .data.in_memory import Data, as_path, data_configs, temporary_folder
 from .data.loading import DataConfig
 from .data.row_rules import RowRules
 from .data.splits import Split
+from .embedding.budget import Budget
 from .embedding.ids import to_ids
-from .embedding.scheme import Budget
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
 from .recommender.run_directory import RunDirectory, StoredRun

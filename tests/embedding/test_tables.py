@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from tableless import SCHEMES, embedding_for
+from tableless.embedding.budget import is_share, resolve_budget
 from tableless.embedding.ids import _binary_search, find
-from tableless.embedding.scheme import is_share, resolve_budget
 from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
 from tableless.embedding.tables.shared_rows import sum_of_rows
 

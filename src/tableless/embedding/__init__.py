@@ -6,6 +6,7 @@ The names below are public. Those that the package `tableless` does not have are
 from __future__ import annotations
 
 from .bag import EmbeddingBag
+from .budget import fit_to_budget, resolve_budget
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
 from .distillation import Distillation, PoorFitWarning, distil
 from .fit_progress import FitProgress
@@ -15,7 +16,7 @@ from .ids import to_ids
 from .joint import JointEmbedding
 from .replacement import replace_embeddings
 from .replacement_report import LeftAlone, Replacement, Replacements
-from .scheme import EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from .scheme import EmbeddingScheme, normal, seeded
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from .budget import BYTES_PER_PARAMETER, Budget, fit_to_budget, resolve_budget
 from .decoders import Architecture, EmbeddingNetwork, Normalization
 from .encoders import (
     BinaryEncoder,
@@ -24,7 +25,7 @@ from .inference.folding import ExpertsApart
 from .inference.int8 import Int8Network
 from .inference.network import FloatNetwork
 from .layers import Activation
-from .scheme import INITIAL_STD, Budget, EmbeddingScheme, Precision, Served, fit_to_budget, resolve_budget
+from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served
 from .side_features import SideFeatures
 
 Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
@@ -200,7 +201,8 @@ class DeepHashEmbedding(EmbeddingScheme):
         with an encoding that depends on the vocabulary.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        chosen = {**_BEST_NETWORK, "num_experts": max(1, round(allowed / _PARAMETERS_PER_EXPERT)), **options}
+        num_experts = max(1, round(allowed.num_bytes / BYTES_PER_PARAMETER / _PARAMETERS_PER_EXPERT))
+        chosen = {**_BEST_NETWORK, "num_experts": num_experts, **options}
         if chosen.get("encoding", "dense-hash") != "dense-hash":
             chosen["vocab_size"] = vocab_size
         return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **chosen), allowed)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from .budget import Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding
 from .id_batches import checked_ids
-from .scheme import INITIAL_STD, Budget, EmbeddingScheme, Precision, Served, resolve_budget, seeded
+from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from .tables.frequent_rows import FrequentRows
 
 _HEAD_SHARE = 0.1  # on ML-1M at 1/4 more rows meant a lower validation AUC (docs/decisions.md)
@@ -110,10 +111,11 @@ class HeadAndTail(EmbeddingScheme):
         if not 0 <= head_share < 1:
             raise ValueError(f"head_share is {head_share}; it must be at least 0 and less than 1")
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        num_frequent = min(int(allowed * head_share) // embedding_dim, vocab_size)
+        row = embedding_dim if allowed.unit == "parameters" else 4 * embedding_dim + 8  # with the id
+        num_frequent = min(int(allowed.amount * head_share) // row, vocab_size)
         sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size, **options}
         try:
-            tail = DeepHashEmbedding.from_budget(allowed - num_frequent * embedding_dim, **sizes)
+            tail = DeepHashEmbedding.from_budget(allowed.without(num_frequent * row), **sizes)
         except ValueError:  # the rest is too small for a network, so the network gets everything
             num_frequent, tail = 0, DeepHashEmbedding.from_budget(allowed, **sizes)
         network = {**_arguments(tail), **options}  # side features as they were given, with their rows

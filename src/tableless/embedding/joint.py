@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from .budget import Budget, fit_to_budget, resolve_budget
 from .decoders import EmbeddingNetwork
 from .encoders import DenseHashEncoder
 from .hashing import derive_seed
 from .id_batches import checked_ids, distinct_ids
-from .scheme import INITIAL_STD, Budget, fit_to_budget, resolve_budget
+from .scheme import INITIAL_STD
 
 
 class JointEmbedding(nn.Module):
@@ -104,6 +105,11 @@ class JointEmbedding(nn.Module):
     def num_parameters(self) -> int:
         """Trainable parameters, of all features together."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of everything that is stored."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.state_dict().values())
 
     @property
     def config(self) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from .budget import BYTES_PER_PARAMETER, Budget, is_share, resolve_budget
 from .choices import require_known_name
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
 from .drop_in import drop_in_for
 from .hashing import derive_seed
 from .replacement_report import Replacement, Replacements
-from .scheme import Budget, EmbeddingScheme, resolve_budget
+from .scheme import EmbeddingScheme
 from .schemes import SCHEMES
 from .tables_in_model import Table, find_tables, names_that_hold
 
@@ -122,16 +123,17 @@ def _size_schemes(
 ) -> list[EmbeddingScheme]:
     named = [next(iter(places.items())) for places in tables]
     total = sum(table.weight.numel() for _, table in named)
-    allowed = resolve_budget(budget, embedding_dim=1, vocab_size=total)
-    if allowed > total:
+    allowed = None if is_share(budget) else resolve_budget(budget, embedding_dim=1, vocab_size=total)
+    if allowed is not None and allowed.num_bytes > total * BYTES_PER_PARAMETER:
         raise ValueError(
-            f"a budget of {allowed} parameters is met already: the tables have {total}. Give a smaller one"
+            f"a budget of {allowed} is met already: the tables have {total} parameters of {BYTES_PER_PARAMETER} bytes. "
+            "Give a smaller one"
         )
     schemes = []
     for name, table in named:
         try:
             new = kind.from_budget(
-                allowed * table.weight.numel() // total,
+                budget if allowed is None else allowed.share(table.weight.numel(), total),
                 embedding_dim=table.embedding_dim,
                 vocab_size=table.num_embeddings,
                 seed=derive_seed(seed, name),

@@ -1,14 +1,12 @@
-"""EmbeddingScheme, the one interface of everything that turns ids into vectors, and how a scheme fits a budget."""
+"""EmbeddingScheme, the one interface of everything that turns ids into vectors."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,11 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from .budget import Budget
 from .id_batches import checked_ids
-
-Budget = int | str
-"""A number of trainable parameters, a share of the full table ("1/4", "25%"), or memory for float32 weights ("64MB",
-"4096B")."""
 
 Precision = Literal["fp32", "int8"]
 """How a network computes when it serves: in 32-bit floats, or its hidden layers in 8-bit integers."""
@@ -29,9 +24,6 @@ INITIAL_STD = 0.01
 """The standard deviation embeddings start at. Recommenders start their tables small (NCF, which the paper follows:
 normal with 0.01; DLRM: below 1/sqrt(rows)). The first scores are then near zero, and an id that is hardly ever trained
 has little influence. With `nn.Embedding`'s own N(0, 1), untrained ids would have the largest vectors of all."""
-
-_BYTES_PER_PARAMETER = 4
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ class EmbeddingScheme(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
-        """The largest instance with at most `budget` trainable parameters."""
+        """The largest instance that keeps to the budget (budget.py says how budgets are written)."""
 
     def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Before training: the ids [n] and how often each occurs. A scheme with rows for frequent ids chooses them.
@@ -128,6 +120,44 @@ class EmbeddingScheme(nn.Module, ABC):
         """Trainable parameters; hash coefficients are buffers and do not count."""
         return sum(parameter.numel() for parameter in self.parameters())
 
+    def pack(self) -> None:
+        """Round what is trained to the form that is stored, for good (by default they are the same).
+
+        A scheme with numbers of few bits has two forms. The constructor's argument `packed` says which: False while it
+        is trained, with float32 parameters that are rounded in each forward pass; True where it is stored, loaded and
+        served, with the few bits alone. Both give the same vectors.
+        """
+
+    def bytes_by_part(self) -> dict[str, int]:
+        """The bytes that must be stored to answer for raw ids, by part, in the form in which the scheme is stored.
+
+        These are all tensors of the state dict: weights, scales, codes, codebooks, the coefficients of hash functions.
+        A closed scheme is fed row numbers, so the smallest map that finds a row by its raw id counts as well
+        (`IdRows`).
+        """
+        parts: dict[str, int] = {}
+        for name, tensor in self._as_stored().state_dict().items():
+            part = self.part_of(name)
+            parts[part] = parts.get(part, 0) + tensor.numel() * tensor.element_size()
+        return parts
+
+    def part_of(self, name: str) -> str:
+        """What a tensor of the state dict is called in `bytes_by_part`."""
+        return "hash functions" if name.endswith("coefficients") else "weights"
+
+    @property
+    def num_bytes(self) -> int:
+        """All bytes that must be stored to answer for raw ids."""
+        return sum(self.bytes_by_part().values())
+
+    def _as_stored(self) -> EmbeddingScheme:
+        """Something with the tensors that are stored: itself, or its packed form on the meta device."""
+        config = self.config
+        if config.get("packed", True):
+            return self
+        with torch.device("meta"):
+            return type(self)(**{**config, "packed": True})
+
     @property
     def config(self) -> dict[str, Any]:
         """Plain values that build the same scheme again: `type(scheme)(**scheme.config)`."""
@@ -137,66 +167,6 @@ class EmbeddingScheme(nn.Module, ABC):
     def extra_repr(self) -> str:
         """What `print` shows."""
         return ", ".join(f"{name}={value!r}" for name, value in self.config.items())
-
-
-Scheme = TypeVar("Scheme", bound=nn.Module)
-
-
-def fit_to_budget(build: Callable[[int], Scheme], budget: int, *, smallest: int = 1, largest: int = 2**40) -> Scheme:
-    """`build(size)` for the largest size that has at most `budget` parameters. A larger size must not have fewer.
-
-    Candidates are built on torch's meta device, where they take no memory, and their parameters are counted.
-    """
-
-    def cost(size: int) -> int:
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in build(size).parameters())
-
-    if cost(smallest) > budget:
-        raise ValueError(
-            f"a budget of {budget} parameters is too small; the smallest possible here is {cost(smallest)}"
-        )
-    fits, step = smallest, 1
-    while fits + step <= largest and cost(fits + step) <= budget:
-        fits, step = fits + step, step * 2
-    while step:
-        if fits + step <= largest and cost(fits + step) <= budget:
-            fits += step
-        step //= 2
-    return build(fits)
-
-
-def is_share(budget: Budget) -> bool:
-    """Is the budget a share of the full table, such as "1/4", "0.25" or "25%"? Then it depends on the vocabulary."""
-    text = str(budget)
-    return _memory(text) is None and any(sign in text for sign in "/.%")
-
-
-def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> int:
-    """A budget in any of its forms as a number of parameters."""
-    text = str(budget).strip()
-    memory = _memory(text)
-    try:
-        if memory:
-            number = Fraction(memory[1]) * _UNITS[memory[2].upper()] / _BYTES_PER_PARAMETER
-        elif is_share(text):
-            share = Fraction(text[:-1].rstrip()) / 100 if text.endswith("%") else Fraction(text)
-            number = share * embedding_dim * vocab_size
-        else:
-            number = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(
-            f"a budget of {budget!r} is not understood; give a number of parameters (1_000_000), a share of the full "
-            'table ("1/4" or "25%"), or memory ("64MB" or "4096B")'
-        ) from None
-    if number < 1:
-        raise ValueError(f"a budget of {budget!r} comes to less than one parameter")
-    return int(number)
-
-
-def _memory(text: str) -> re.Match[str] | None:
-    """Number and unit of a budget that is memory."""
-    return re.fullmatch(r"\s*([\d.]+)\s*((?:[KMG]i?)?B)\s*", text, re.IGNORECASE)
 
 
 def require_known(ids: Tensor, vocab_size: int) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .budget import BYTES_PER_PARAMETER, Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding
 from .head_and_tail import HeadAndTail
-from .scheme import Budget, EmbeddingScheme, resolve_budget
+from .scheme import EmbeddingScheme
 from .tables import (
     BloomEmbedding,
     CompositionalEmbedding,
@@ -58,6 +59,6 @@ def embedding_for(
         ```
     """
     allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-    fits = vocab_size * embedding_dim <= allowed
+    fits = vocab_size * embedding_dim * BYTES_PER_PARAMETER <= allowed.num_bytes
     scheme = SCHEMES["full" if fits and not open_vocabulary else "dhe"]
     return scheme.from_budget(allowed, embedding_dim=embedding_dim, vocab_size=vocab_size, seed=seed)

@@ -11,7 +11,7 @@ from typing import Any
 from ..data.in_memory import Data, data_configs, temporary_folder
 from ..data.loading import DataConfig
 from ..data.row_rules import RowRules
-from ..embedding.scheme import Budget
+from ..embedding.budget import Budget
 from ..embedding.schemes import SCHEMES
 from .comparison import Plan, run_comparison, summarise_runs
 from .comparison_report import save_comparison_picture
@@ -128,7 +128,7 @@ def compare(
     return rows
 
 
-def _several(name: str, values: Sequence[str | int]) -> list[str]:
+def _several(name: str, values: Sequence[Any]) -> list[str]:
     if isinstance(values, (str, int)):
         raise ValueError(f"{name} is {values!r}; give a list, such as [{values!r}]")
     return [str(value) for value in values]

@@ -16,9 +16,10 @@ from .. import __version__
 from ..data.example_users import example_users
 from ..data.loading import DataConfig
 from ..data.splits import Split
+from ..embedding.budget import Budget, resolve_budget
 from ..embedding.choices import did_you_mean, require_known_name
 from ..embedding.deep_hash import PAPER_NETWORK
-from ..embedding.scheme import Budget, EmbeddingScheme, resolve_budget
+from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import SCHEMES
 from .advice import popularity_warning
 from .distributed import Processes
@@ -64,8 +65,8 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
     # Users and items share the budget as they would share the memory of full tables.
-    users = size_scheme(config, total * split.num_known_users // vocab, split.num_known_users, seed=2 * seed)
-    items = size_scheme(config, total * split.num_known_items // vocab, split.num_known_items, seed=2 * seed + 1)
+    users = size_scheme(config, total.share(split.num_known_users, vocab), split.num_known_users, seed=2 * seed)
+    items = size_scheme(config, total.share(split.num_known_items, vocab), split.num_known_items, seed=2 * seed + 1)
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
     return backbone(users=users, items=items, seed=seed)
@@ -190,7 +191,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def size_scheme(config: ModelConfig, budget: int, vocab_size: int, *, seed: int) -> EmbeddingScheme:
+def size_scheme(config: ModelConfig, budget: Budget, vocab_size: int, *, seed: int) -> EmbeddingScheme:
     """The scheme of the config, as large as the budget allows."""
     return SCHEMES[config.scheme].from_budget(
         budget, embedding_dim=config.embedding_dim, vocab_size=vocab_size, seed=seed, **config.options

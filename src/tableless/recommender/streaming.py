@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ..data.loading import DataConfig, find_data
 from ..data.reading.batches import dropped_in_words
 from ..data.reading.files import sniff, stream_actions
+from ..embedding.budget import is_share, resolve_budget
 from ..embedding.hashing import split_mix_64
-from ..embedding.scheme import is_share, resolve_budget
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
 from .models import Recommender, find_backbone
@@ -190,7 +190,9 @@ def run_stream(
     for remark in (str(sniffed), *sniffed.remarks):
         tell(remark)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
-    schemes = [size_scheme(model_config, allowed // 2, 1, seed=2 * train_config.seed + side) for side in range(2)]
+    schemes = [
+        size_scheme(model_config, allowed.share(1, 2), 1, seed=2 * train_config.seed + side) for side in range(2)
+    ]
     model = find_backbone(model_config.backbone)(users=schemes[0], items=schemes[1], seed=train_config.seed)
     model.to(choose_device(device))
     reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..embedding.budget import Budget
 from ..embedding.decoders import EmbeddingNetwork
 from ..embedding.deep_hash import PAPER_NETWORK, DeepHashEmbedding
 from ..embedding.inference.int8 import is_supported
-from ..embedding.scheme import Budget, EmbeddingScheme, seeded
+from ..embedding.scheme import EmbeddingScheme, seeded
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables import FullEmbedding
 from .fast_embedding import FastEmbedding

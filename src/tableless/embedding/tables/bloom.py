@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from ..budget import Budget, fit_to_budget, resolve_budget
 from ..hashing import HashFamily
-from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, normal, seeded
 from .shared_rows import SharedRows, sum_of_rows
 
 

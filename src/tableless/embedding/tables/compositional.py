@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from ..budget import Budget, fit_to_budget, resolve_budget
 from ..layers import Grouping
-from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 
 
 class CompositionalEmbedding(EmbeddingScheme):
@@ -79,17 +80,17 @@ class CompositionalEmbedding(EmbeddingScheme):
 
         def cost(num_quotients: int) -> int:
             with torch.device("meta"):
-                return build(num_remainders=math.ceil(vocab_size / num_quotients)).num_parameters
+                return allowed.cost(build(num_remainders=math.ceil(vocab_size / num_quotients)))
 
         # More networks need fewer rows. So the parameters first fall and then rise with the number of networks. Find
         # the cheapest number, then the fewest networks that fit, and give the rest of the budget to the table.
         quotients = range(1, vocab_size + 1)
         cheapest = bisect_left(quotients, True, hi=vocab_size - 1, key=lambda q: cost(q + 1) >= cost(q))
-        if hidden > 1 and cost(quotients[cheapest]) > allowed:
+        if hidden > 1 and cost(quotients[cheapest]) > allowed.amount:
             return cls.from_budget(
                 allowed, embedding_dim=embedding_dim, vocab_size=vocab_size, seed=seed, hidden=hidden // 2
             )
-        fewest = quotients[bisect_left(quotients, True, hi=cheapest, key=lambda q: cost(q) <= allowed)]
+        fewest = quotients[bisect_left(quotients, True, hi=cheapest, key=lambda q: cost(q) <= allowed.amount)]
         smallest = math.ceil(vocab_size / fewest)
         networks = math.ceil(vocab_size / smallest)
         largest = vocab_size if networks == 1 else math.ceil(vocab_size / (networks - 1)) - 1

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
-from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, normal, require_known, resolve_budget, seeded
+from ..budget import BYTES_PER_PARAMETER, Budget, resolve_budget
+from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .shared_rows import set_means
 
 
@@ -42,9 +43,8 @@ class FullEmbedding(EmbeddingScheme):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
         """The full table has one size; a smaller budget is an error."""
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        needed = vocab_size * embedding_dim
-        if allowed < needed:
-            raise ValueError(
-                f"a budget of {allowed} parameters is too small; a full table for {vocab_size} ids has {needed}"
-            )
+        # A budget of 1/1 is meant to be enough, so the map from raw ids to rows is not asked for here.
+        needed = vocab_size * embedding_dim * (BYTES_PER_PARAMETER if allowed.unit == "bytes" else 1)
+        if allowed.amount < needed:
+            raise ValueError(f"a budget of {allowed} is too small; a full table for {vocab_size} ids has {needed}")
         return cls(embedding_dim, vocab_size=vocab_size, seed=seed)

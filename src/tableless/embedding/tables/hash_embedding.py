@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from ..budget import Budget, fit_to_budget, resolve_budget
 from ..hashing import HashFamily, derive_seed
-from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .shared_rows import SharedRows
 
 _RIDGE = 1e-4  # of a row's square: keeps weights small if two rows point the same way

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self
 
+from ..budget import Budget, fit_to_budget, resolve_budget
 from ..hashing import HashFamily
-from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, resolve_budget, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, normal, seeded
 from .frequent_rows import FrequentRows
 from .shared_rows import SharedRows, sum_of_rows
 
@@ -81,12 +82,13 @@ class HybridHashing(EmbeddingScheme):
         num_hashes: int = 2,
         frequencies: Tensor | None = None,
     ) -> Self:
-        """Rows for the most frequent tenth of the ids, and shared rows for the rest of the budget.
+        """Rows for the most frequent tenth of the ids (of at most half the budget), and shared rows for the rest of it.
 
         `frequencies` [vocab_size] counts how often each id 0, 1, … occurs. Without it low ids count as frequent.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        num_frequent = vocab_size // 10
+        row = embedding_dim if allowed.unit == "parameters" else 4 * embedding_dim + 8  # with the id
+        num_frequent = min(vocab_size // 10, allowed.amount // 2 // row)
         scheme = fit_to_budget(
             lambda rows: cls(embedding_dim, num_frequent=num_frequent, num_rows=rows, num_hashes=num_hashes, seed=seed),
             allowed,

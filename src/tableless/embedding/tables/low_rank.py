@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
-from ..scheme import INITIAL_STD, Budget, EmbeddingScheme, fit_to_budget, normal, require_known, resolve_budget, seeded
+from ..budget import Budget, fit_to_budget, resolve_budget
+from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .shared_rows import mean_of_sharers
 
 
