@@ -123,7 +123,7 @@ def train(
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
         directory = folder / "run" if out is None else Path(out)
-        _, results = train_and_measure(
+        train_and_measure(
             recorded,
             model_config,
             config or TrainConfig(),
@@ -132,12 +132,9 @@ def train(
             resume=resume,
             device=device,
             with_example_users=example_users,
-            on_note=listener.on_note,
-            on_batch=listener.on_batch,
-            on_epoch=listener.on_epoch,
+            **listener.of_training(),
         )
-        model = _trained_model(RunDirectory(directory), read, parts)
-        listener.on_results(results)
+        model = _trained_model(RunDirectory(directory), read, parts, listener)
         weakref.finalize(model, stack.pop_all().close)
     return model
 
@@ -244,11 +241,12 @@ def export(
     return export_run(run, out, format=format, precision=precision)
 
 
-def _trained_model(files: RunDirectory, read: DataConfig, parts: Split) -> TrainedModel:
-    """The model of a run that has just been trained on `parts`."""
+def _trained_model(files: RunDirectory, read: DataConfig, parts: Split, listener: Listener) -> TrainedModel:
+    """The model of a run that has just been trained on `parts`. The listener is told if its results are poor."""
     if not files.has_ended:
         raise RuntimeError("training was stopped before its first epoch ended: there is no model")
     run = files.read()
+    listener.on_results(run.results)
     model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
     model.trained_on = read
     return model

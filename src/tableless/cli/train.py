@@ -93,8 +93,8 @@ def _train_on_a_stream(
     from .progress_bar import ProgressBar
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
-        told = {"on_note": progress.tell, "on_batch": progress.on_stream}
-        results = run_stream(data, model, training, processes=processes, **told, **settings)
+        settings |= {"on_note": progress.tell, "on_batch": progress.on_stream}
+        results = run_stream(data, model, training, processes=processes, **settings)
     if processes.is_first:
         print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
 

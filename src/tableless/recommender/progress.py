@@ -78,6 +78,10 @@ class Listener:
             )
         )
 
+    def of_training(self) -> dict[str, Any]:
+        """What `train_and_measure` calls."""
+        return {"on_note": self.on_note, "on_batch": self.on_batch, "on_epoch": self.on_epoch}
+
     def on_results(self, results: Mapping[str, Any]) -> None:
         """The results of a training. Only those that are poor are worth a word."""
         if warning := results.get("warning"):
