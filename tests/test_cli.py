@@ -147,6 +147,16 @@ def test_train_for_people_ends_in_a_table(tmp_path):
     assert f"tableless recommend {tmp_path / 'run'}" in result.stdout
 
 
+def test_user_ids_for_the_page_are_kept_unless_they_are_not_wanted(trained, tmp_path):
+    kept = trained / "full" / "example_users.json"
+    assert len(json.loads(kept.read_text())["users"]) == 3
+    last_json(run("train", WORLD, "--scheme", "full", "--epochs", "1", "--out", str(tmp_path / "run"), "--json",
+                  "--no-example-users"))  # fmt: skip
+    assert tableless.load(tmp_path / "run").facts["example_users"] == []
+    streamed_too = streamed(tmp_path, "--budget", "30000", "--no-example-users")
+    assert "no use for --no-example-users" in str(streamed_too.exception), "a stream keeps none anyway"
+
+
 def test_evaluate_measures_what_training_measured(trained):
     for scheme in ("dhe", "full"):
         before = json.loads((trained / scheme / "results.json").read_text())

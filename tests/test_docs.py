@@ -79,6 +79,7 @@ def trained(tmp_path_factory):
     return directory
 
 
+@pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")  # some replace tables of noise
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_an_example_runs_as_it_is_written(code, trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs" / "mine")

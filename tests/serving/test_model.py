@@ -348,6 +348,15 @@ def test_example_users_come_from_the_run_and_are_known(runs, ratings, tmp_path):
     assert tableless.load(older).facts["example_users"] == closed.facts["example_users"]
 
 
+@pytest.mark.parametrize("scheme", ["full", "bloom"])
+def test_no_example_users_are_shown_if_they_are_not_wanted(ratings, tmp_path, scheme):
+    """Not even those that the run lists (`full`), or those of interactions that the server is given."""
+    settings = {"scheme": scheme, "config": TrainConfig(epochs=1), "out": tmp_path / "run"}
+    assert tableless.train(ratings, example_users=False, **settings).facts["example_users"] == []
+    assert tableless.load(tmp_path / "run").facts["example_users"] == []
+    assert tableless.load(tmp_path / "run", interactions=ratings).facts["example_users"] == []
+
+
 def test_example_users_do_not_travel(runs, tmp_path):
     tableless.load(runs / "open").save_pretrained(tmp_path / "published")
     assert not (tmp_path / "published" / "example_users.json").exists()

@@ -140,7 +140,7 @@ class DeepHashEmbedding(EmbeddingScheme):
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights. Repeated ids are computed once."""
         if self.training:
-            self._beginning.see_batch(self.decoder.output.get_parameter("bias"))
+            self._beginning.see_batch(next(self.decoder.parameters()))
         return with_distinct_ids(self._compute, checked_ids(ids))
 
     def _compute(self, ids: Tensor) -> Tensor:

@@ -83,6 +83,7 @@ def train_and_measure(
     out: Path | str | None = None,
     resume: bool = False,
     device: str = "auto",
+    with_example_users: bool = True,
     processes: Processes = Processes(),  # noqa: B008 - frozen
     on_note: Callable[[str], None] | None = None,
     on_batch: Callable[[int, int, int, float], None] | None = None,
@@ -92,7 +93,7 @@ def train_and_measure(
 
     With a `teacher` (from `recipes.train_teacher`) the fast recipe trains no table of its own; the teacher's time is
     counted. `built` is a model with parts that no config describes, such as side features; `model_config` is then only
-    written down.
+    written down. Unless `with_example_users`, no server of the run shows ids of users as examples.
     """
     start = time.perf_counter()
     model_config = as_trained(model_config, train_config)
@@ -128,7 +129,8 @@ def train_and_measure(
     results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
         if processes.is_first:
-            journal.files.write_example_users(example_users(data, split.train))
+            shown = example_users(data, split.train) if with_example_users else None
+            journal.files.write_example_users(shown)
         journal.finish(model, split.train, results)
     return model, results
 

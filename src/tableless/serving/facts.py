@@ -77,8 +77,13 @@ def listed_users(run: StoredRun, seen: SeenItems | None) -> Tensor | None:
 def users_to_offer(
     run: StoredRun, seen: SeenItems | None, users: Tensor | None, *, interactions: str | os.PathLike[str] | None
 ) -> list[int | str]:
-    """A few users for the page: those that training has left, or else of the interactions, or of the known `users`."""
+    """A few users for the page: those that training has left, or else of the interactions, or of the known `users`.
+
+    None at all where training was told to leave none (`--no-example-users`).
+    """
     kept = run.files.read_example_users()
+    if kept is None:
+        return []
     if not kept and interactions is not None and seen is not None:
         kept = example_users(seen_config(interactions, run.config), seen.interactions)
     if not kept and users is not None and run.config["kinds"]["user"] == "integer":
