@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from typing_extensions import Self
@@ -24,6 +24,7 @@ from .inference.folding import ExpertsApart
 from .inference.int8 import Int8Network
 from .inference.network import FloatNetwork
 from .layers import Activation
+from .rounded_matrix import RoundedLinear, pack_all, unpack_all
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served
 from .side_features import SideFeatures
 from .watch import BeginningWatch
@@ -63,6 +64,10 @@ class DeepHashEmbedding(EmbeddingScheme):
         side_features: What is known about ids; it becomes part of the code. A mapping, as in `config`, makes empty side
             features, to be filled by `add` or by a state dict.
         initial_std: The standard deviation of the vectors before training.
+        weight_bits: How weights are stored: 32 is float32, 16 is bfloat16, and 8 down to 2 are integers with a scale
+            for each unit. Biases and batch norm stay float32.
+        packed: Is it built in the form that is stored, to be loaded? Otherwise in the form that is trained, in which
+            weights are float32 and are rounded whenever they are used. `pack` and `unpack` turn one into the other.
         seed: Hash functions and weights follow from it.
 
     Example:
@@ -77,6 +82,7 @@ class DeepHashEmbedding(EmbeddingScheme):
 
     open_vocabulary = True
     is_computed = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"weight_bits": 32, "packed": False}
 
     def __init__(
         self,
@@ -95,6 +101,8 @@ class DeepHashEmbedding(EmbeddingScheme):
         vocab_size: int | None = None,
         side_features: SideFeatures | Mapping[str, Any] | None = None,
         initial_std: float = INITIAL_STD,
+        weight_bits: int = 32,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -111,6 +119,8 @@ class DeepHashEmbedding(EmbeddingScheme):
         self.encoding = encoding
         self.vocab_size = vocab_size
         self.initial_std = initial_std
+        self.weight_bits = weight_bits
+        self.packed = packed
         self.seed = seed
         self.encoder: Encoder
         if encoding == "dense-hash":
@@ -132,6 +142,8 @@ class DeepHashEmbedding(EmbeddingScheme):
             num_experts=num_experts,
             code_mean_square=self.encoder.mean_square,
             initial_std=initial_std,
+            weight_bits=weight_bits,
+            packed=packed,
             seed=seed,
         )
         self.router = HashFamily(1, num_experts, derive_seed(seed, "expert")) if num_experts > 1 else None
@@ -166,7 +178,19 @@ class DeepHashEmbedding(EmbeddingScheme):
     @property
     def output_layer(self) -> tuple[Tensor, Tensor]:
         """The last layer of the network, of all experts."""
-        return self.decoder.output.weight, self.decoder.output.bias
+        output = self.decoder.output
+        weight = output.weight.values if isinstance(output, RoundedLinear) else output.weight
+        return weight, output.bias
+
+    def pack(self) -> None:
+        """Round the weights for good."""
+        pack_all(self)
+        self.packed = True
+
+    def unpack(self) -> None:
+        """Make the weights trainable again."""
+        unpack_all(self)
+        self.packed = False
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """Its network with batch norm folded in, in float32 or int8."""

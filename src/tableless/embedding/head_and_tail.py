@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from typing_extensions import Self
 from .budget import Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding
 from .id_batches import checked_ids
+from .rounded_matrix import pack_all, unpack_all
+from .rounding import require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from .tables.frequent_rows import FrequentRows
 
@@ -23,11 +25,13 @@ _HEAD_SHARE = 0.1  # on ML-1M at 1/4 more rows meant a lower validation AUC (doc
 class HeadAndTail(EmbeddingScheme):
     """The `num_frequent` most frequent ids have a row each (`head`); a deep hash embedding computes the rest (`tail`).
 
-    `assign_frequent` says which they are. `network` are the arguments of the `DeepHashEmbedding`.
+    `assign_frequent` says which they are. `network` are the arguments of the `DeepHashEmbedding`. Rows are stored in
+    `row_bits` for each number (32 is float32), the weights of the network in its own `weight_bits`.
     """
 
     open_vocabulary = True
     is_computed = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"row_bits": 32, "packed": False}
 
     def __init__(
         self,
@@ -36,15 +40,22 @@ class HeadAndTail(EmbeddingScheme):
         num_frequent: int,
         network: Mapping[str, Any],
         initial_std: float = INITIAL_STD,
+        row_bits: int = 32,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        require_bits("row_bits", row_bits)
         self.embedding_dim = embedding_dim
         self.num_frequent = num_frequent
         self.initial_std = initial_std
+        self.row_bits = row_bits
+        self.packed = packed
         self.seed = seed
-        self.head = FrequentRows(num_frequent, embedding_dim, std=initial_std, generator=seeded(seed))
-        self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, seed=seed)
+        self.head = FrequentRows(
+            num_frequent, embedding_dim, std=initial_std, generator=seeded(seed), bits=row_bits, packed=packed
+        )
+        self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, packed=packed, seed=seed)
         self.network = _arguments(self.tail)  # plain values: of side features only their kind
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -69,6 +80,18 @@ class HeadAndTail(EmbeddingScheme):
         """The head's rows are taken over as they are; the tail has to learn the others."""
         learner, _ = self.tail.fit_directly(ids, rows, metric=metric, weights=weights)
         return learner, ~self.head.take_over(ids, rows, weights)
+
+    def pack(self) -> None:
+        """Round rows and weights for good."""
+        self.tail.pack()
+        pack_all(self.head)
+        self.packed = True
+
+    def unpack(self) -> None:
+        """Make rows and weights trainable again."""
+        self.tail.unpack()
+        unpack_all(self.head)
+        self.packed = False
 
     def expect_training_from_nothing(self) -> None:
         """Do not warn for the tail."""
@@ -145,5 +168,5 @@ def _both(ids: Tensor, head: FrequentRows, tail: nn.Module) -> Tensor:
 def _arguments(network: DeepHashEmbedding) -> dict[str, Any]:
     """The arguments that build it again, without those that head and tail share."""
     return {
-        name: value for name, value in network.config.items() if name not in ("embedding_dim", "initial_std", "seed")
+        name: value for name, value in network.config.items() if name not in ("embedding_dim", "initial_std", "packed", "seed")
     }
