@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .budget import BYTES_PER_PARAMETER, Budget, fit_to_budget, resolve_budget
+from .budget import Budget, fit_to_budget, resolve_budget
 from .decoders import Architecture, EmbeddingNetwork, Normalization
 from .encoders import (
     BinaryEncoder,
@@ -25,13 +25,20 @@ from .inference.int8 import Int8Network
 from .inference.network import FloatNetwork
 from .layers import Activation
 from .rounded_matrix import RoundedLinear, pack_all, unpack_all
+from .rounding import require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served
 from .side_features import SideFeatures
 from .watch import BeginningWatch
 
 Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
 
-PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization": "batch", "num_experts": 1}
+PAPER_NETWORK: dict[str, Any] = {
+    "num_hashes": 1024,
+    "depth": 5,
+    "normalization": "batch",
+    "num_experts": 1,
+    "weight_bits": 32,
+}
 """The network of the paper, as arguments for `from_budget`."""
 
 # Found on validation data of MovieLens-1M by fitting to a trained table: 64 hashes tell ids apart as well as 1024, and
@@ -39,6 +46,8 @@ PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization"
 _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
 # Experts of this size (some 170 wide) memorise as well as one large network, at a fraction of its arithmetic.
 _PARAMETERS_PER_EXPERT = 110_000
+# Of a budget in bytes. Fewer bits buy more weights, which then hold no more (docs/tried.md).
+_BEST_BITS = 8
 
 
 class DeepHashEmbedding(EmbeddingScheme):
@@ -220,13 +229,17 @@ class DeepHashEmbedding(EmbeddingScheme):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, **options: Any) -> Self:
         """The widest network the budget pays for, in the shape that memorises best (docs/decisions.md).
 
-        `options` are constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the
-        paper. `vocab_size` says what a budget like "1/4" comes to. The scheme serves ids beyond it just as well, except
-        with an encoding that depends on the vocabulary.
+        A budget in bytes is spent on weights of 8 bits, a number of parameters on weights of 32 bits. `options` are
+        constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the paper.
+        `vocab_size` says what a budget like "1/4" comes to. The scheme serves ids beyond it just as well, except with
+        an encoding that depends on the vocabulary.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        num_experts = max(1, round(allowed.num_bytes / BYTES_PER_PARAMETER / _PARAMETERS_PER_EXPERT))
-        chosen = {**_BEST_NETWORK, "num_experts": num_experts, **options}
+        bits = options.get("weight_bits", 32 if allowed.unit == "parameters" else _BEST_BITS)
+        require_bits("weight_bits", bits)
+        num_weights = allowed.amount if allowed.unit == "parameters" else allowed.amount * 8 / bits
+        num_experts = max(1, round(num_weights / _PARAMETERS_PER_EXPERT))
+        chosen = {**_BEST_NETWORK, "weight_bits": bits, "num_experts": num_experts, **options}
         if chosen.get("encoding", "dense-hash") != "dense-hash":
             chosen["vocab_size"] = vocab_size
         return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **chosen), allowed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -57,9 +56,10 @@ class RoundedMatrix(nn.Module):
         if not self.packed:
             return rounded(F.embedding(places, self.values), self.bits)
         if self.bits == 16:
-            return self.numbers[places].to(self._like.dtype)
-        integers = unpack_bits(self.integers[places], self.bits, self.shape[-1])
-        return to_floats(integers, self.scale[places]).to(self._like.dtype)
+            return F.embedding(places, self.numbers).to(self._like.dtype)
+        integers = unpack_bits(F.embedding(places, self.integers), self.bits, self.shape[-1])
+        scale = F.embedding(places, self.scale.unsqueeze(-1)).squeeze(-1)
+        return to_floats(integers, scale).to(self._like.dtype)
 
     def as_integers(self) -> Tensor:
         """Of a packed matrix with 8 bits or fewer: all its integers, as int8."""

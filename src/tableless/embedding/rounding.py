@@ -99,8 +99,12 @@ def unpack_bits(packed: Tensor, bits: int, columns: int) -> Tensor:
         return packed
     first, shift = _places(columns, bits, packed.device)
     second = (first + 1).clamp(max=packed.shape[-1] - 1)  # of the last integer it may not exist, nor be needed
-    wide = packed[..., first].to(torch.int32) | (packed[..., second].to(torch.int32) << 8)
-    return (((wide >> shift) & (2**bits - 1)) - largest_integer(bits)).to(torch.int8)
+    wide = packed.index_select(-1, first).to(torch.int32) + 256 * packed.index_select(-1, second).to(torch.int32)
+    if torch.compiler.is_exporting():  # ONNX shifts unsigned integers only
+        own = torch.remainder(torch.div(wide, 2**shift, rounding_mode="trunc"), 2**bits)
+    else:
+        own = (wide >> shift) & (2**bits - 1)
+    return (own - largest_integer(bits)).to(torch.int8)
 
 
 def _places(columns: int, bits: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -205,6 +205,13 @@ def require_known(ids: Tensor, vocab_size: int) -> None:
         )
 
 
+def like_vectors(scheme: EmbeddingScheme) -> Tensor:
+    """An empty tensor of the type and on the device that the vectors of a scheme have, packed or not."""
+    tensors = [*scheme.parameters(), *scheme.buffers()]
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+    return floats[0].new_empty(0) if floats else torch.empty(0, device=tensors[0].device)
+
+
 def normal(*shape: int, std: float, generator: torch.Generator) -> nn.Parameter:
     """A parameter that starts normal around zero."""
     return nn.Parameter(torch.empty(*shape).normal_(0.0, std, generator=generator))

@@ -136,9 +136,24 @@ def read_model(directory: Path, description: Any, build: Callable[[Any], Model])
         sketch.load_state_dict({name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{weights} does not belong to the {CONFIG} beside it: {_reason(error)}") from None
+    tensors = load_tensors(weights)
+    require_integers(sketch.state_dict(), tensors, weights)
     model = build(description)
-    model.load_state_dict(load_tensors(weights))
+    model.load_state_dict(tensors)
     return model
+
+
+def require_integers(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], weights: Path) -> None:
+    """Refuse weights that have other numbers where integers belong, which torch would turn into wrong integers.
+
+    Floats may be of any type: a model may have been halved.
+    """
+    for name, tensor in expected.items():
+        if not tensor.is_floating_point() and found[name].dtype != tensor.dtype:
+            raise ValueError(
+                f"{weights} does not belong to the {CONFIG} beside it: {name} is of type {found[name].dtype}, and not "
+                f"{tensor.dtype}"
+            )
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -36,9 +36,7 @@ class FrequentRows(nn.Module):
         self.num_ids = num_ids
         self.register_buffer("ids", torch.arange(num_ids))
         shape = num_ids, embedding_dim
-        self.table = make_matrix(
-            lambda: normal(*shape, std=std, generator=generator), shape, bits=bits, packed=packed
-        )
+        self.table = make_matrix(lambda: normal(*shape, std=std, generator=generator), shape, bits=bits, packed=packed)
 
     def assign(self, ids: Tensor) -> None:
         """Say before training which ids get a row: `num_ids` distinct ones."""

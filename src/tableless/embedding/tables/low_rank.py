@@ -16,6 +16,7 @@ from ..rounding import require_bits
 from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .shared_rows import mean_of_sharers
 
+_BEST_BITS = 4
 _FEWEST_BITS_OF_MAP = 8  # it is small, and every vector depends on it
 
 
@@ -102,11 +103,18 @@ class LowRankEmbedding(EmbeddingScheme):
         return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
-    def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
-        """The highest rank the budget pays for, but at most `embedding_dim`: more would add nothing."""
+    def from_budget(
+        cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, weight_bits: int | None = None
+    ) -> Self:
+        """The highest rank the budget pays for, but at most `embedding_dim`: more would add nothing.
+
+        Unless `weight_bits` are given, a number of parameters is spent on numbers of 32 bits. A budget in bytes is
+        spent on numbers of `_BEST_BITS`, or more if it pays for the highest rank in more.
+        """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        bits = weight_bits or (32 if allowed.unit == "parameters" else _BEST_BITS)
         return fit_to_budget(
-            lambda rank: cls(embedding_dim, vocab_size=vocab_size, rank=rank, seed=seed),
+            lambda rank: cls(embedding_dim, vocab_size=vocab_size, rank=rank, weight_bits=bits, seed=seed),
             allowed,
             largest=embedding_dim,
         )
