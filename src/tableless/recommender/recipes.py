@@ -70,8 +70,9 @@ def train_by_recipe(
 ) -> Training:
     """Train a model in place, by the recipe that the config names.
 
-    With a `teacher` (from `train_teacher`) the fast recipe trains no table of its own.
+    With a `teacher` (from `train_teacher`) the fast recipe trains no table of its own. A packed model is unpacked.
     """
+    model.unpack()
     if config.recipe == "fast" and (is_table(model) or not is_too_large(model, split)):
         return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
     if config.recipe == "fast":

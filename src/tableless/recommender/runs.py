@@ -106,6 +106,8 @@ def train_and_measure(
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
     )
+    model.pack()  # what is measured is what is stored
+    config["model"] = describe_recommender(model)
     seconds = time.perf_counter() - start + (sum(stage["seconds"] for stage in teacher.stages) if teacher else 0.0)
     results = measure(model, split) | measure_floor(data, model, split)
     results |= {
@@ -131,7 +133,7 @@ def train_and_measure(
         if processes.is_first:
             shown = example_users(data, split.train) if with_example_users else None
             journal.files.write_example_users(shown)
-        journal.finish(model, split.train, results)
+        journal.finish(model, config, split.train, results)
     return model, results
 
 

@@ -216,6 +216,7 @@ def run_stream(
         "embedding_parameters": model.embedding_parameters,
         "seconds": round(time.perf_counter() - start, 2),
     }
+    model.pack()
     if out is not None and processes.is_first:
         kinds = sniffed.kinds
         config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
