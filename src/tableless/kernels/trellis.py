@@ -8,11 +8,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Floats, Int64s
+from . import Floats, Int32s, Int64s
 from .compiling import compiled
+from .id_rows import find_rows
 
 UInt8s = NDArray[np.uint8]
 UInt64s = NDArray[np.uint64]
+
+_u64 = np.uint64
 
 
 @compiled(fastmath=True)
@@ -104,22 +107,28 @@ def write_bits(words: UInt64s, places: Int64s, width: int, values: Int64s) -> No
 
 
 @compiled(inline="always")
-def _bits_at(words: UInt64s, place: int) -> np.uint64:
+def _bits_at(words: UInt64s, place: np.uint64) -> np.uint64:
     """The 64 bits that begin at a bit. The array has a word more than the rows need."""
-    word, shift = place >> 6, np.uint64(place & 63)
-    return (words[word] >> shift) | ((words[word + 1] << np.uint64(1)) << (np.uint64(63) - shift))
+    word, shift = place >> _u64(6), place & _u64(63)
+    return (words[word] >> shift) | ((words[word + _u64(1)] << _u64(1)) << (_u64(63) - shift))
 
 
 @compiled(inline="always")
-def _circle(words: UInt64s, begin: int, end: int, length: int, circle: UInt64s) -> None:
-    """Copy the bits from `begin` to `end`, with the last `length` of them once more before the first."""
-    low = _bits_at(words, end - length) & ((np.uint64(1) << np.uint64(length)) - np.uint64(1))
-    shift = np.uint64(length)
-    for number in range(len(circle)):
-        place = begin + 64 * number
-        own = _bits_at(words, place) if place < end else np.uint64(0)
-        circle[number] = (own << shift) | low
-        low = own >> (np.uint64(64) - shift)
+def _circle(words: UInt64s, begin: np.uint64, end: np.uint64, length: np.uint64, halves: UInt64s) -> None:
+    """64 bits from each 32nd bit on of a circle: the bits from `begin` to `end`, before them the last `length` again."""
+    low = _bits_at(words, end - length) & ((_u64(1) << length) - _u64(1))
+    for number in range(len(halves)):
+        place = begin + _u64(32 * number)
+        own = _bits_at(words, place) if place < end else _u64(0)
+        halves[number] = (own << length) | low
+        low = (own & _u64(0xFFFFFFFF)) >> (_u64(32) - length)
+
+
+@compiled(inline="always")
+def _where(ends: NDArray[np.int16]) -> tuple[UInt64s, UInt64s]:
+    """In which half and at which bit of it the window of each dimension begins."""
+    places = ends.astype(np.uint64)
+    return places >> _u64(5), places & _u64(31)
 
 
 @compiled()
@@ -127,15 +136,16 @@ def read_codes(
     rows: Int64s, words: UInt64s, layout: Int64s, ends: NDArray[np.int16], gains: Int64s, windows: Int64s
 ) -> None:
     """The number of the gain [n] and the windows [n, embedding_dim] of rows [n]; `decode` says what the rest is."""
-    num_bits, gain_bits, before, length = layout[0], layout[1], layout[2], layout[3]
-    circle = np.empty((num_bits - before + length) // 64 + 2, np.uint64)
-    mask, gain_mask = np.uint64((1 << length) - 1), np.uint64((1 << gain_bits) - 1)
+    num_bits, before, length = _u64(layout[0]), _u64(layout[2]), _u64(layout[3])
+    halves = np.empty((layout[0] - layout[2] + layout[3]) // 32 + 1, np.uint64)
+    half, shift = _where(ends)
+    mask, gain_mask = (_u64(1) << length) - _u64(1), (_u64(1) << _u64(layout[1])) - _u64(1)
     for i in range(len(rows)):
-        place = int(rows[i] * num_bits)
+        place = _u64(rows[i]) * num_bits
         gains[i] = np.int64(_bits_at(words, place) & gain_mask)
-        _circle(words, place + before, place + num_bits, length, circle)
+        _circle(words, place + before, place + num_bits, length, halves)
         for j in range(windows.shape[1]):
-            windows[i, j] = np.int64(_bits_at(circle, np.int64(ends[j])) & mask)
+            windows[i, j] = np.int64((halves[half[j]] >> shift[j]) & mask)
 
 
 @compiled()
@@ -153,15 +163,43 @@ def decode(
     """`out[i]` = gain · (mean + scale · level of each window) [n, embedding_dim], for rows of coded vectors [n].
 
     `layout` has the bits of a row, of its gain, of all before its direction, and of a window. `ends` [embedding_dim]
-    says where the bits of each dimension end; the scale of a dimension without bits is zero.
+    says where the bits of each dimension end; the scale of a dimension without bits is zero. Indices are unsigned,
+    because numba looks whether a signed one is negative.
     """
-    num_bits, gain_bits, before, length = layout[0], layout[1], layout[2], layout[3]
-    circle = np.empty((num_bits - before + length) // 64 + 2, np.uint64)
-    mask, gain_mask = np.uint64((1 << length) - 1), np.uint64((1 << gain_bits) - 1)
+    num_bits, before, length = _u64(layout[0]), _u64(layout[2]), _u64(layout[3])
+    halves = np.empty((layout[0] - layout[2] + layout[3]) // 32 + 1, np.uint64)
+    half, shift = _where(ends)
+    mask, gain_mask = (_u64(1) << length) - _u64(1), (_u64(1) << _u64(layout[1])) - _u64(1)
+    windows, firsts = np.empty(out.shape[1], np.int64), np.searchsorted(half, np.arange(len(halves) + 1))
     for i in range(len(rows)):
-        place = int(rows[i] * num_bits)
-        gain = gains[np.int64(_bits_at(words, place) & gain_mask)]
-        _circle(words, place + before, place + num_bits, length, circle)
+        place = _u64(rows[i]) * num_bits
+        gain = gains[_bits_at(words, place) & gain_mask]
+        _circle(words, place + before, place + num_bits, length, halves)
+        for number in range(len(halves)):  # dimensions whose windows begin in the same half, so that it is loaded once
+            own = halves[number]
+            for j in range(firsts[number], firsts[number + 1]):
+                windows[j] = np.int64((own >> shift[j]) & mask)
         for j in range(out.shape[1]):
-            level = levels[np.int64(_bits_at(circle, np.int64(ends[j])) & mask)]
-            out[i, j] = gain * (mean[j] + scale[j] * level)
+            out[i, j] = gain * (mean[j] + scale[j] * levels[_u64(windows[j])])
+
+
+@compiled()
+def find_and_decode(
+    ids: Int64s,
+    key: int,
+    cells: Int64s,
+    ranks: Int32s,
+    sizes: tuple[int, int, int],
+    words: UInt64s,
+    layout: Int64s,
+    ends: NDArray[np.int16],
+    levels: Floats,
+    scale: Floats,
+    mean: Floats,
+    gains: Floats,
+    out: Floats,
+) -> None:
+    """From ids to vectors without a stop: `id_rows.find_rows` and `decode`. For a hundred ids, calls cost as much."""
+    rows = np.empty(len(ids), np.int64)
+    find_rows(ids, key, cells, ranks, sizes[0], sizes[1], sizes[2], rows)
+    decode(rows, words, layout, ends, levels, scale, mean, gains, out)

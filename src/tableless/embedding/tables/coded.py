@@ -16,7 +16,7 @@ from ..budget import Allowance, Budget, fit_to_budget, resolve_budget
 from ..hashing import derive_seed, mix_ids
 from ..id_batches import checked_ids
 from ..id_rows import IdRows
-from ..scheme import INITIAL_STD, EmbeddingScheme, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from ..trellis import MOST_BITS, Doubles, TrellisCode, fit_code, share_bits, starting_levels, write_row
 from .frequent_rows import FrequentRows
 from .shared_rows import mean_of_sharers
@@ -123,45 +123,70 @@ class CodedEmbedding(EmbeddingScheme):
         """Int64 or int32 [...] -> [..., embedding_dim], in the type of the levels."""
         ids = checked_ids(ids)
         flat = ids.reshape(-1)
-        rows = self.finder(flat)
-        vectors = self._decoded(rows)
+        vectors = self._decoded_in_one_pass(flat) if self._has_one_pass(flat) else self._decoded(self.finder(flat))
         if self.rotation is not None:
             vectors = vectors @ self.rotation
         if self.unknown is not None:
-            is_known = self._read(rows * self.num_bits + self.gain_bits, self.check_bits) == self._checks(flat)
+            begin = self.finder(flat) * self.num_bits + self.gain_bits
+            is_known = self._read(begin, self.check_bits) == self._checks(flat)
             vectors = torch.where(is_known.unsqueeze(-1), vectors, self.unknown)
         if self.added is not None:
             own, is_added = self.added(flat)
             vectors = torch.where(is_added.unsqueeze(-1), own, vectors)
         return vectors.view(*ids.shape, self.embedding_dim)
 
-    def _decoded(self, rows: Tensor) -> Tensor:
-        """The vectors of rows [n], before they are turned: [n, embedding_dim]."""
+    def _has_kernels(self, ids: Tensor) -> bool:
         is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        has_kernels = uses_kernels(rows) and not is_traced and not self.codes.is_meta
-        if has_kernels and self.levels.dtype == torch.float32 and not torch.is_grad_enabled():
-            return self._decoded_in_one_pass(rows)
-        number, windows = self._codes_by_kernel(rows) if has_kernels else self._codes_by_torch(rows)
-        values = F.embedding(windows, self.levels.unsqueeze(-1)).squeeze(-1)  # [n, embedding_dim]
-        has_bits = torch.diff(self.ends.long(), prepend=self.ends.new_zeros(1).long()) > 0
-        return F.embedding(number, self.gains.unsqueeze(-1)) * (self.mean + values * (self.scale * has_bits))
+        return uses_kernels(ids) and not is_traced and not self.codes.is_meta
 
-    def _decoded_in_one_pass(self, rows: Tensor) -> Tensor:
+    def _has_one_pass(self, ids: Tensor) -> bool:
+        """Can the compiled loop answer? It knows float32 alone, and no gradients."""
+        return self._has_kernels(ids) and self.levels.dtype == torch.float32 and not torch.is_grad_enabled()
+
+    def _decoded_in_one_pass(self, ids: Tensor) -> Tensor:
+        """The vectors of ids [n], before they are turned: [n, embedding_dim]."""
         from ...kernels import trellis as loops
 
-        out = torch.empty(len(rows), self.embedding_dim)
-        loops.decode(
-            rows.numpy(),
+        out = torch.empty(len(ids), self.embedding_dim)
+        loops.find_and_decode(ids.contiguous().numpy(), *self._arrays(), out.numpy())
+        return out
+
+    def _arrays(self) -> tuple[Any, ...]:
+        """What the compiled loop needs beside ids, in the order of its arguments."""
+        finder, codebooks = self.finder, (self.levels, self.scale, self.mean, self.gains)
+        return (
+            int(finder.key),
+            finder.cells.numpy(),
+            finder.ranks.numpy(),
+            finder.sizes,
             self.codes.numpy().view(np.uint64),
             self._layout,
             self.ends.numpy(),
-            self.levels.detach().numpy(),
-            self.scale.detach().numpy(),
-            self.mean.detach().numpy(),
-            self.gains.detach().numpy(),
-            out.numpy(),
+            *(part.detach().numpy() for part in codebooks),
         )
-        return out
+
+    def served(self, precision: Precision, sample_ids: Tensor) -> Served:
+        """The compiled loop alone, if nothing else decides: no check bits, and no ids that were added."""
+        if self.unknown is not None or self.added is not None or self.levels.dtype != torch.float32:
+            return Served(self)
+        from ...kernels import trellis as loops
+
+        arrays, dim = self._arrays(), self.embedding_dim
+        rotation = None if self.rotation is None else self.rotation.detach()
+
+        def vectors(ids: Tensor) -> Tensor:
+            out = torch.empty(len(ids), dim)
+            loops.find_and_decode(ids.numpy(), *arrays, out.numpy())
+            return out if rotation is None else out @ rotation
+
+        return Served(vectors)
+
+    def _decoded(self, rows: Tensor) -> Tensor:
+        """The same for rows [n], by operations that have gradients and can be exported."""
+        number, windows = self._codes_by_kernel(rows) if self._has_kernels(rows) else self._codes_by_torch(rows)
+        values = F.embedding(windows, self.levels.unsqueeze(-1)).squeeze(-1)  # [n, embedding_dim]
+        has_bits = torch.diff(self.ends.long(), prepend=self.ends.new_zeros(1).long()) > 0
+        return F.embedding(number, self.gains.unsqueeze(-1)) * (self.mean + values * (self.scale * has_bits))
 
     def _codes_by_kernel(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The number of the gain [n], and the windows [n, embedding_dim]."""
