@@ -66,7 +66,7 @@ def test_every_path_gives_the_same_vectors(budget, check_bits):
         in_one_pass = scheme(ids)
     assert torch.equal(scheme(ids), in_one_pass), "with gradients"
     rows = scheme.finder(ids)
-    for one, other in zip(scheme._codes_by_kernel(rows), scheme._codes_by_torch(rows), strict=True):
+    for one, other in zip(scheme.rows._codes_by_kernel(rows), scheme.rows._codes_by_torch(rows), strict=True):
         assert torch.equal(one, other)
 
 
@@ -136,7 +136,7 @@ def test_a_large_table_is_rotated_and_a_small_one_is_not():
 def test_a_damaged_layout_is_refused():
     scheme = fitted(KINDS["rows"], table())
     state = {key: value.clone() for key, value in scheme.state_dict().items()}
-    state["ends"][-1] += 1
+    state["rows.ends"][-1] += 1
     with pytest.raises(ValueError, match="the file is damaged"):
         scheme.load_state_dict(state)
 
@@ -145,7 +145,7 @@ def test_a_damaged_layout_is_refused():
 def test_codes_of_any_value_give_vectors(seed):
     scheme = fitted(KINDS["rows"], table())
     random = torch.Generator().manual_seed(seed)
-    for name in ("codes", "finder.cells", "finder.ranks"):
+    for name in ("rows.codes", "finder.cells", "finder.ranks"):
         buffer = scheme.get_buffer(name)
         buffer.copy_(torch.empty_like(buffer).random_(generator=random))
     with torch.no_grad():

@@ -96,8 +96,9 @@ class IdRows(nn.Module):
         self.num_ids, self.seed = num_ids, seed
         self.num_segments, self.segment_length, num_words = _layout(num_ids)
         self.sizes = num_ids, self.num_segments, self.segment_length
-        self.register_buffer("cells", torch.full((num_words,), -1))  # no cell is owned
-        self.register_buffer("ranks", torch.zeros(-(-num_words // _BLOCK), dtype=torch.int32))
+        # Until ids are put in, every cell counts as owned. So any id has some row, and other ids mostly have others.
+        self.register_buffer("cells", torch.zeros(num_words, dtype=torch.int64))
+        self.register_buffer("ranks", 32 * _BLOCK * torch.arange(-(-num_words // _BLOCK), dtype=torch.int32))
         self.register_buffer("key", torch.tensor(0))
 
     @torch.no_grad()

@@ -115,7 +115,7 @@ def _bits_at(words: UInt64s, place: np.uint64) -> np.uint64:
 
 @compiled(inline="always")
 def _circle(words: UInt64s, begin: np.uint64, end: np.uint64, length: np.uint64, halves: UInt64s) -> None:
-    """64 bits from each 32nd bit on of a circle: the bits from `begin` to `end`, before them the last `length` again."""
+    """64 bits from each 32nd bit on of a circle: the bits from `begin` to `end`, the last `length` also before them."""
     low = _bits_at(words, end - length) & ((_u64(1) << length) - _u64(1))
     for number in range(len(halves)):
         place = begin + _u64(32 * number)
