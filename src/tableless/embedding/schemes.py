@@ -8,12 +8,16 @@ from .head_and_tail import HeadAndTail
 from .scheme import EmbeddingScheme
 from .tables import (
     BloomEmbedding,
+    ClusteredCompositionalEmbedding,
     CompositionalEmbedding,
     FullEmbedding,
     HashEmbedding,
     HashingTrick,
     HybridHashing,
     LowRankEmbedding,
+    ProductQuantizedEmbedding,
+    QuantizedEmbedding,
+    RobeEmbedding,
 )
 
 SCHEMES: dict[str, type[EmbeddingScheme]] = {
@@ -26,6 +30,10 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
     "compositional": CompositionalEmbedding,
     "low-rank": LowRankEmbedding,
     "head-and-tail": HeadAndTail,
+    "quantized": QuantizedEmbedding,
+    "product-quantized": ProductQuantizedEmbedding,
+    "cce": ClusteredCompositionalEmbedding,
+    "robe": RobeEmbedding,
 }
 
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from .bloom import BloomEmbedding
+from .clustered import ClusteredCompositionalEmbedding
 from .compositional import CompositionalEmbedding
 from .full import FullEmbedding
 from .hash_embedding import HashEmbedding
 from .hashing_trick import HashingTrick
 from .hybrid import HybridHashing
 from .low_rank import LowRankEmbedding
+from .product_quantized import ProductQuantizedEmbedding
+from .quantized import QuantizedEmbedding
+from .robe import RobeEmbedding
 
 __all__ = [
     "BloomEmbedding",
+    "ClusteredCompositionalEmbedding",
     "CompositionalEmbedding",
     "FullEmbedding",
     "HashEmbedding",
     "HashingTrick",
     "HybridHashing",
     "LowRankEmbedding",
+    "ProductQuantizedEmbedding",
+    "QuantizedEmbedding",
+    "RobeEmbedding",
 ]
