@@ -1,4 +1,4 @@
-"""Trellis codes: what they leave of a variance, that the search finds good codes, and that bits come back as written."""
+"""Trellis codes: what they leave of a variance, that good codes are found, and that bits come back as written."""
 
 from __future__ import annotations
 

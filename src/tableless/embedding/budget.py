@@ -57,6 +57,11 @@ class Allowance:
         """The same in bytes, if a parameter has four of them."""
         return self.amount * (BYTES_PER_PARAMETER if self.unit == "parameters" else 1)
 
+    @property
+    def in_bytes(self) -> Allowance:
+        """The same as an allowance of bytes, for schemes that mostly store codes, which are no parameters."""
+        return Allowance(self.num_bytes, "bytes")
+
     def __str__(self) -> str:
         return f"{self.amount} {self.unit}"
 

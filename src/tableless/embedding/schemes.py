@@ -8,6 +8,7 @@ from .head_and_tail import HeadAndTail
 from .scheme import EmbeddingScheme
 from .tables import (
     BloomEmbedding,
+    ClusteredCompositionalEmbedding,
     CodedEmbedding,
     CompositionalEmbedding,
     FullEmbedding,
@@ -15,6 +16,9 @@ from .tables import (
     HashingTrick,
     HybridHashing,
     LowRankEmbedding,
+    ProductQuantizedEmbedding,
+    QuantizedEmbedding,
+    RobeEmbedding,
 )
 
 SCHEMES: dict[str, type[EmbeddingScheme]] = {
@@ -28,6 +32,10 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
     "low-rank": LowRankEmbedding,
     "head-and-tail": HeadAndTail,
     "coded": CodedEmbedding,
+    "quantized": QuantizedEmbedding,
+    "product-quantized": ProductQuantizedEmbedding,
+    "cce": ClusteredCompositionalEmbedding,
+    "robe": RobeEmbedding,
 }
 
 

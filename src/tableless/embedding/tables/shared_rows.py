@@ -84,7 +84,7 @@ class SharedRows:
             return _solve_directly(self._matrix(weighted, factors), wanted, start)
         diagonal = self._collect(wanted.new_ones(len(targets), 1), weighted * factors).squeeze(-1)
         enough = _ENOUGH * float((targets.square().sum(-1) * weights).sum())
-        return _conjugate_gradients(self._product(weighted, factors), wanted, diagonal, start, enough)
+        return conjugate_gradients(self._product(weighted, factors), wanted, diagonal, start, enough)
 
     def _matrix(self, weighted: Tensor, factors: Tensor) -> Tensor:
         """The equations of a small table as a dense matrix."""
@@ -150,7 +150,7 @@ def _solve_directly(matrix: Tensor, wanted: Tensor, start: Tensor) -> Tensor:
     return torch.where(is_used.unsqueeze(-1), found.to(start), start)
 
 
-def _conjugate_gradients(
+def conjugate_gradients(
     times: Callable[[Tensor], Tensor], wanted: Tensor, diagonal: Tensor, start: Tensor, enough: float
 ) -> Tensor:
     """The table with `times(table)` = `wanted`, until a step lowers the sum of squares by less than `enough`."""
