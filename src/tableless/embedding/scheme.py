@@ -49,6 +49,10 @@ class EmbeddingScheme(nn.Module, ABC):
     """Does a network compute its vectors? If not, they are looked up in tables."""
     is_the_table: bool = False
     """Does it hold every row of a table as it is? Then there is nothing to fit."""
+    needs_table: bool = False
+    """Can it only be fitted to the rows of a trained table? Then nothing is learned from random numbers."""
+    rounds_rows: bool = False
+    """Does a fit round every row to one of few values? Then users and items are fitted by turns (by_turns.py)."""
     num_experts: int = 1
     """How many networks share the ids. Each id belongs to one of them."""
     tuning_rate: float = 1e-3

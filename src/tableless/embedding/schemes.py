@@ -8,6 +8,7 @@ from .head_and_tail import HeadAndTail
 from .scheme import EmbeddingScheme
 from .tables import (
     BloomEmbedding,
+    CodedEmbedding,
     CompositionalEmbedding,
     FullEmbedding,
     HashEmbedding,
@@ -26,6 +27,7 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
     "compositional": CompositionalEmbedding,
     "low-rank": LowRankEmbedding,
     "head-and-tail": HeadAndTail,
+    "coded": CodedEmbedding,
 }
 
 

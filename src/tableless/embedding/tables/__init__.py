@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .bloom import BloomEmbedding
+from .coded import CodedEmbedding
 from .compositional import CompositionalEmbedding
 from .full import FullEmbedding
 from .hash_embedding import HashEmbedding
@@ -12,6 +13,7 @@ from .low_rank import LowRankEmbedding
 
 __all__ = [
     "BloomEmbedding",
+    "CodedEmbedding",
     "CompositionalEmbedding",
     "FullEmbedding",
     "HashEmbedding",
