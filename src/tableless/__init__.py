@@ -37,6 +37,7 @@ from .embedding import (
     replace_embeddings,
     to_ids,
 )
+from .files.compression import CompressedVectors, compress
 from .files.replaced_models import load_replaced, save_replaced
 from .files.scheme_directory import load_scheme, save_scheme
 
@@ -58,6 +59,7 @@ __all__ = [
     "MLP",
     "PAPER_NETWORK",
     "SCHEMES",
+    "CompressedVectors",
     "DeepHashEmbedding",
     "Distillation",
     "EmbeddingBag",
@@ -73,6 +75,7 @@ __all__ = [
     "TrainedFromNothing",
     "TrainedModel",
     "compare",
+    "compress",
     "distil",
     "embedding_for",
     "evaluate",

@@ -17,7 +17,16 @@ from ..hashing import derive_seed, mix_ids
 from ..id_batches import checked_ids
 from ..id_rows import IdRows
 from ..scheme import INITIAL_STD, EmbeddingScheme, seeded
-from ..trellis import MOST_BITS, Doubles, TrellisCode, fit_code, share_bits, starting_levels, write_row
+from ..trellis import (
+    MOST_BITS,
+    Doubles,
+    TrellisCode,
+    expected_loss,
+    fit_code,
+    share_bits,
+    starting_levels,
+    write_row,
+)
 from .frequent_rows import FrequentRows
 from .shared_rows import mean_of_sharers
 
@@ -26,7 +35,7 @@ LONGEST_WINDOW = 8
 _GAIN_BITS = 4
 _LEVELS_SHARE, _ROTATION_SHARE = 64, 32  # levels and rotation take at most this part of a budget
 _SAMPLE = 6000  # rows that a code is fitted to
-_BLOCK = 65_536  # rows that are coded at once
+_BLOCK = 1 << 22  # numbers that are coded at once
 _CHECK = 0x6A09E667F3BCC908  # makes the check bits independent of the hash that finds the row
 
 
@@ -205,16 +214,21 @@ class CodedEmbedding(EmbeddingScheme):
             raise ValueError(f"{len(distinct)} ids do not fit into vocab_size={self.vocab_size}; make it larger")
         if len(distinct) < len(ids):
             rows, weights = mean_of_sharers(place, rows, weights, len(distinct))
-        else:
-            order = place.argsort()
-            rows, weights = rows[order], weights[order]
-        code, turn, back = self._fitted(rows, metric, weights)
+            order = torch.arange(len(distinct))
+        else:  # rows stay where they are, because they may be a file that is larger than memory
+            distinct, order = ids, place.argsort()
+        code, turn, back = self._fitted(rows, order, metric, weights)
         begin = self.finder.build(distinct).numpy() * self.num_bits
         words, checks = np.zeros(len(self.codes), np.uint64), self._checks(distinct).numpy()
-        for start in range(0, len(rows), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            gains, windows = code.encode(rows[part].double().numpy() @ turn)
+        share, mean = (weights.double() / weights.double().sum()).numpy(), np.zeros(self.embedding_dim)
+        for start in range(0, len(rows), step := max(1, _BLOCK // self.embedding_dim)):
+            part = slice(start, start + step)
+            block = rows[part].double().numpy()
+            mean += share[part] @ block
+            gains, windows = code.encode(block @ turn)
             write_row(words, begin[part], [(self.gain_bits, gains), (self.check_bits, checks[part])], windows, code)
+            if self.on_rows is not None:
+                self.on_rows(min(start + step, len(rows)), len(rows))
         self.codes.copy_(torch.from_numpy(words.view(np.int64)))
         self.ends.copy_(torch.from_numpy(np.cumsum(code.bits)))
         for name, value in (("levels", code.levels), ("gains", code.gains), ("mean", code.mean), ("scale", code.scale)):
@@ -225,16 +239,21 @@ class CodedEmbedding(EmbeddingScheme):
             self.mean.mul_(torch.from_numpy(back.diagonal().copy()))
             self.scale.mul_(torch.from_numpy(back.diagonal().copy()))
         if self.unknown is not None:
-            self.unknown.copy_((rows.double() * weights.double().unsqueeze(-1)).sum(0) / weights.double().sum())
+            self.unknown.copy_(torch.from_numpy(mean))
         return self, torch.zeros_like(ids, dtype=torch.bool)
 
-    def _fitted(self, rows: Tensor, metric: Tensor, weights: Tensor) -> tuple[TrellisCode, Doubles, Doubles]:
-        """The code for rows [n, dim], and the matrices that turn rows into what is coded, and back."""
+    def _fitted(
+        self, rows: Tensor, order: Tensor, metric: Tensor, weights: Tensor
+    ) -> tuple[TrellisCode, Doubles, Doubles]:
+        """The code for rows [n, dim], and the matrices that turn rows into what is coded, and back.
+
+        `order` sorts the rows by id, so that the same rows are drawn in whatever order they come.
+        """
         random = np.random.default_rng(self.seed % 2**63)
-        share = weights.double().numpy() / float(weights.double().sum())
+        share = (weights.double()[order] / weights.double().sum()).numpy()
         count = min(_SAMPLE, int((share > 0).sum()))
         chosen = np.sort(random.choice(len(rows), count, replace=False, p=share))
-        sample, steep = rows[torch.from_numpy(chosen)].double().numpy(), metric.double().numpy()
+        sample, steep = rows[order[torch.from_numpy(chosen)]].double().numpy(), metric.double().numpy()
         steep = steep @ steep.T
         if self.rotated:
             turn = steep @ np.linalg.eigh(np.cov((sample @ steep).T))[1][:, ::-1]
@@ -295,16 +314,48 @@ class CodedEmbedding(EmbeddingScheme):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @classmethod
+    def for_rows(cls, budget: Budget, rows: Tensor, *, seed: int = 0, check_bits: int = 0) -> Self:
+        """Turned if these rows are worth the bytes of the rotation: if that leaves less variance at equal bytes."""
+        sizes: dict[str, Any] = {"embedding_dim": rows.shape[-1], "vocab_size": len(rows), "check_bits": check_bits}
+        if rows.is_meta or len(rows) < 2:
+            return cls.from_budget(budget, **sizes, seed=seed)
+        chosen = np.random.default_rng(seed % 2**63).choice(len(rows), min(_SAMPLE, len(rows)), replace=False)
+        sample = F.normalize(rows[torch.from_numpy(np.sort(chosen))].detach().cpu().double(), dim=-1).numpy()
+        if not np.isfinite(sample).all():
+            return cls.from_budget(budget, **sizes, seed=seed)
+        covariance = np.atleast_2d(np.cov(sample.T, ddof=0))
+        with torch.device("meta"):
+            plain = cls.from_budget(budget, **sizes, rotated=False)
+            try:
+                turned = cls.from_budget(budget, **sizes, rotated=True)
+            except ValueError:  # the matrix alone is too large
+                turned = plain
+        most = min(MOST_BITS, plain.window)
+        lost = expected_loss(covariance.diagonal(), plain.direction_bits, most=most)
+        powers = np.linalg.eigvalsh(covariance).clip(0)
+        is_better = turned.rotated and expected_loss(powers, turned.direction_bits, most=most) < lost
+        return cls.from_budget(budget, **sizes, seed=seed, rotated=is_better)
+
+    @classmethod
     def from_budget(
-        cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, check_bits: int = 0
+        cls,
+        budget: Budget,
+        *,
+        embedding_dim: int,
+        vocab_size: int,
+        seed: int = 0,
+        check_bits: int = 0,
+        rotated: bool | None = None,
     ) -> Self:
         """As many bits for each id as the budget pays for. A budget in parameters counts four bytes for each.
 
-        Levels and rotation are as large as suits the budget: a small vocabulary has short windows and is not turned.
+        Levels and rotation are as large as suits the budget: a small vocabulary has short windows, and is not turned
+        unless `rotated` says so. If the rows are there, `for_rows` decides better.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
         allowed = Allowance(allowed.num_bytes, "bytes")
-        rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
+        if rotated is None:
+            rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
         longest = max(4, min(LONGEST_WINDOW, (allowed.amount // (4 * _LEVELS_SHARE)).bit_length() - 1))
         spent = _GAIN_BITS + check_bits
 
