@@ -72,7 +72,8 @@ def _print_losses(result: CompressedVectors) -> None:
     losses = result.losses
     print(
         f"{result.num_vectors:,} vectors of {result.scheme.embedding_dim} numbers: {_size(result.bytes_before)} → "
-        f"{_size(result.bytes)}, {result.bytes_per_id:.2f} bytes for each id, 1/{result.bytes_before / result.bytes:.1f}"
+        f"{_size(result.bytes)}, {result.bytes_per_id:.2f} bytes for each id, "
+        f"1/{result.bytes_before / result.bytes:.1f}"
     )
     print(f"  mean cosine of a vector and its coded form            {losses.mean_cosine:.4f}")
     print(f"  error of inner products of random pairs               {losses.inner_product_error:.1%}")

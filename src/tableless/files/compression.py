@@ -110,8 +110,8 @@ def compress(
             of a file (.npy, .safetensors, .parquet, word2vec as .bin or text, GloVe).
         budget: The size, most often in bytes for each id.
         ids: The raw ids of the rows, strings or integers. Unless given, they are those of the file, or else 0, 1, 2, …
-            For a parquet file, the name of a column; for .npy and .safetensors, a path: text with an id in each line, or
-            .npy with integers.
+            For a parquet file, the name of a column; for .npy and .safetensors, a path: text with an id in each line,
+            or .npy with integers.
         vectors: The name of a tensor or of a column of lists, if a file has several.
         scheme: A name of `tableless.SCHEMES`.
         check_bits: For `coded`: bits that tell other ids from those that were put in. All but one in 2^check_bits of
@@ -195,7 +195,7 @@ def _distinct(source: VectorRows) -> Tensor:
     if len(again):
         first, second = places[again[0, 0]].item(), places[again[0, 0] + 1].item()
         raise ValueError(
-            f"the id {source.ids[first]!r} is in row {first} and again in row {second} ({len(again):,} "
+            f"the id {_shown(source.ids[first])} is in row {first} and again in row {second} ({len(again):,} "
             "repeats in all); an id has one vector, so keep one row of each"
         )
     return numbers
@@ -210,7 +210,8 @@ def _checked_rows(source: VectorRows) -> Tensor:
         if not finite.all():
             row = start + int(np.argmin(finite))
             raise ValueError(
-                f"the vector of {source.ids[row]!r}, row {row}, has a number that is NaN or infinite; drop or repair it"
+                f"the vector of {_shown(source.ids[row])}, row {row}, has a number that is NaN or infinite; drop it, "
+                "or repair it"
             )
     with warnings.catch_warnings():  # torch warns of arrays that cannot be written to; nothing is written here
         warnings.simplefilter("ignore", UserWarning)
@@ -241,6 +242,12 @@ def _fit(scheme: EmbeddingScheme, rows: Tensor, numbers: Tensor, tell: Tell, see
             distil(rows, scheme, ids=numbers, seed=seed, progress=on_step)
     finally:
         scheme.on_rows = None
+
+
+def _shown(raw_id: Any) -> str:
+    """A raw id of a list, or of a column of numpy or Arrow, as a person writes it."""
+    plain = getattr(raw_id, "as_py", getattr(raw_id, "item", lambda: raw_id))
+    return repr(plain())
 
 
 def _are_strings(raw_ids: Any) -> bool:

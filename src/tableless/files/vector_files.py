@@ -59,7 +59,7 @@ def _array(path: Path) -> NDArray[Any]:
 def _read_ids(path: Path) -> Any:
     if path.suffix.lower() == ".npy":
         return _array(path)
-    return path.read_text(encoding="utf-8").splitlines()
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # words may have other line breaks
 
 
 def _read_safetensors(path: Path, name: str | None, tell: Tell) -> tuple[NDArray[np.float32], int]:
