@@ -213,19 +213,17 @@ def test_the_command_writes_what_the_function_gives(rows, tmp_path, small):
 
 def test_correlated_rows_are_turned_and_coded_far_better():
     random = torch.Generator().manual_seed(0)
-    spread = torch.linalg.qr(torch.randn(32, 32, generator=random))[0] * (0.75 ** torch.arange(32)).unsqueeze(-1)
-    correlated = (
-        torch.randn(6000, 32, generator=random) @ spread.T @ torch.linalg.qr(torch.randn(32, 32, generator=random))[0]
-    )
+    turn = torch.linalg.qr(torch.randn(32, 32, generator=random))[0]
+    correlated = torch.randn(6000, 32, generator=random) * 0.75 ** torch.arange(32) @ turn
     kind = SCHEMES["coded"]
     assert kind.from_budget("8B/id", embedding_dim=32, vocab_size=10**6).config["rotated"], "large tables always"
     assert kind.for_rows("4B/id", correlated).config["rotated"]
     assert not kind.for_rows("4B/id", torch.randn(6000, 32, generator=random)).config["rotated"]
     model = torch.nn.ModuleDict({"table": torch.nn.Embedding.from_pretrained(correlated.contiguous())})
-    with pytest.warns(UserWarning, match="unexplained"):
-        (replaced,) = replace_embeddings(model, budget="4B/id", scheme="coded", min_rows=10)
+    (replaced,) = replace_embeddings(model, budget="4B/id", scheme="coded", min_rows=10)
     plain = kind.from_budget("4B/id", embedding_dim=32, vocab_size=6000, rotated=False)
     plain.fit_directly(torch.arange(6000), correlated, metric=torch.eye(32), weights=torch.ones(6000))
     with torch.no_grad():
         lost = ((plain(torch.arange(6000)) - correlated).square().sum() / correlated.square().sum()).item()
-    assert replaced.unexplained < 0.6 * lost
+    print(replaced.unexplained, lost)
+    assert replaced.unexplained < 0.5 * lost
