@@ -132,10 +132,9 @@ def _size_schemes(
     schemes = []
     for name, table in named:
         try:
-            new = kind.from_budget(
+            new = kind.for_rows(
                 budget if allowed is None else allowed.share(table.weight.numel(), total),
-                embedding_dim=table.embedding_dim,
-                vocab_size=table.num_embeddings,
+                table.weight.detach(),
                 seed=derive_seed(seed, name),
             )
         except ValueError as error:

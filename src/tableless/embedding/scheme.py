@@ -58,6 +58,8 @@ class EmbeddingScheme(nn.Module, ABC):
     """How many networks share the ids. Each id belongs to one of them."""
     tuning_rate: float = 1e-3
     """Adam's rate when a fitted scheme is trained further on data (the last stage of the fast recipe)."""
+    on_rows: Callable[[int, int], None] | None = None
+    """If set, `fit_directly` may call it with how many rows are done, and how many there are."""
     embedding_dim: int
     old_defaults: ClassVar[Mapping[str, Any]] = {}
     """Arguments that older versions did not have. A scheme saved without one is built again with the value here."""
@@ -70,6 +72,17 @@ class EmbeddingScheme(nn.Module, ABC):
     @abstractmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
         """The largest instance that keeps to the budget (budget.py says how budgets are written)."""
+
+    @classmethod
+    def for_rows(cls, budget: Budget, rows: Tensor, *, seed: int = 0, check_bits: int = 0) -> Self:
+        """The instance for a budget that suits the rows of a trained table, [vocab_size, embedding_dim], unfitted.
+
+        By default that is `from_budget`, whatever the rows are. Only a scheme that can tell ids that were put in from
+        others has `check_bits`.
+        """
+        if check_bits:
+            raise ValueError(f"{cls.__name__} has no check bits; leave check_bits={check_bits} away, or take 'coded'")
+        return cls.from_budget(budget, embedding_dim=rows.shape[-1], vocab_size=len(rows), seed=seed)
 
     def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Before training: the ids [n] and how often each occurs. A scheme with rows for frequent ids chooses them.
