@@ -225,5 +225,4 @@ def test_correlated_rows_are_turned_and_coded_far_better():
     plain.fit_directly(torch.arange(6000), correlated, metric=torch.eye(32), weights=torch.ones(6000))
     with torch.no_grad():
         lost = ((plain(torch.arange(6000)) - correlated).square().sum() / correlated.square().sum()).item()
-    print(replaced.unexplained, lost)
     assert replaced.unexplained < 0.5 * lost
