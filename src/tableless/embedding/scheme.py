@@ -154,7 +154,8 @@ class EmbeddingScheme(nn.Module, ABC):
     def bytes_by_part(self) -> dict[str, int]:
         """The bytes that must be stored to answer for raw ids, by part, in the form in which the scheme is stored.
 
-        These are all tensors of the state dict: weights, scales, codes, codebooks, the coefficients of hash functions.
+        These are all tensors of the state dict: weights, scales, codes, codebooks, the coefficients of hash functions,
+        lists of ids, side features.
         A closed scheme is fed row numbers, so the smallest map that finds a row by its raw id counts as well
         (`IdRows`).
         """
@@ -169,7 +170,11 @@ class EmbeddingScheme(nn.Module, ABC):
 
     def part_of(self, name: str) -> str:
         """What a tensor of the state dict is called in `bytes_by_part`."""
-        return "hash functions" if name.endswith("coefficients") else "weights"
+        if "side_features." in name:
+            return "side features"
+        if name.endswith("coefficients"):
+            return "hash functions"
+        return "list of ids" if name.endswith(".ids") else "weights"
 
     @property
     def num_bytes(self) -> int:
