@@ -48,7 +48,8 @@ def embedding_for(
     table fits into the budget, nothing is better than the table.
 
     Args:
-        budget: The size: a number of parameters, a share of the full table (`"1/4"`), or memory (`"64MB"`).
+        budget: The size. Memory (`"64MB"`, `"8B/id"`), a share of the bytes of the full table in float32 (`"1/16"`,
+            `"25%"`), or a number of parameters (`20_000`, `"20000 parameters"`, `"1/4 parameters"`).
         embedding_dim: Dimensions of a vector.
         vocab_size: How many ids there are, or will be.
         open_vocabulary: Will there be new ids?

@@ -41,7 +41,10 @@ class ModelConfig:
     scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; docs/choosing.md lists them."})
     budget: str = field(
         default="1/4",
-        metadata={"help": "A share of the full table (1/4, 25%), a number of parameters, or memory (64MB)."},
+        metadata={
+            "help": "A share of the full table's bytes (1/16, 25%), memory (64MB, 8B/id), or a number of parameters "
+            "('20000 parameters', '1/4 parameters')."
+        },
     )
     backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
     embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
