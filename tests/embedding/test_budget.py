@@ -79,8 +79,8 @@ def test_nonsense_is_refused_with_what_may_be_written(budget):
     with pytest.raises(ValueError, match="is not understood") as error:
         resolve_budget(budget, embedding_dim=DIM, vocab_size=VOCAB)
     assert str(error.value) == (
-        f'a budget of {budget!r} is not understood; give memory ("64MB", "4096B" or "8B/id"), a share of the full table '
-        '("1/16" or "25%"), or a number of parameters ("20000 parameters")'
+        f'a budget of {budget!r} is not understood; give memory ("64MB", "4096B" or "8B/id"), a share of the full '
+        'table ("1/16" or "25%"), or a number of parameters ("20000 parameters")'
     )
 
 

@@ -28,9 +28,9 @@ def model_facts(
     """Sizes, what full tables for the same users and items would have cost, and what was measured after training.
 
     `num_users` is how many users are known, or None; the number in the results of the training counts more. Without
-    either, what depends on it is None as well. `bytes` are those of both schemes as they are stored, `table_bytes` those
-    of tables in float32, without a map from ids to rows. `precision` is what each side is really computed in. `example_users` are
-    a few raw ids of known users; as text, since JavaScript would round large integers.
+    either, what depends on it is None as well. `bytes` are those of both schemes as they are stored, `table_bytes`
+    those of tables in float32, without a map from ids to rows. `precision` is what each side is really computed in.
+    `example_users` are a few raw ids of known users; as text, since JavaScript would round large integers.
     """
     results = run.results
     users, items = results.get("num_users", num_users), len(run.listed("item"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOVIELENS_20M = 138_493 + 27_278
-"""Users and films. A quarter of their table's parameters is a network 1024 → 5 × 457 → 32, which all our timings use."""
+"""Users and films. A quarter of the table's parameters is a network 1024 → 5 × 457 → 32, which all our timings use."""
 PAPER_BUDGET = "1/4 parameters"
 """As in the paper, which counts parameters; the networks are in float32."""
 
