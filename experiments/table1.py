@@ -87,8 +87,9 @@ def section(lines: Sequence[Line]) -> str:
         [
             f"At 1/4 of the parameters of the table of {VOCAB_SIZE:,} ids of {EMBEDDING_DIM} dimensions (`full`: all "
             "of it), untrained. “Grow”: parameters of the same scheme with twice the ids, over those before. Hash "
-            'embedding is open to new ids with `weights="hashed"`; like the paper\'s experiments, ours have a weight '
-            "for each known id. In the paper n is the vocabulary, m the rows, k the hashes, h and d_NN depth and width.",
+            'embedding is open to new ids with `weights="hashed"`; like the paper\'s experiments, ours have a '
+            "weight for each known id. In the paper n is the vocabulary, m the rows, k the hashes, h and d_NN depth "
+            "and width.",
             table(headings, [_row(name, finished.line(_run(name))) for name in ROWS]),
         ]
     )

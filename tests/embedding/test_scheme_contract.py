@@ -11,9 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableless import SCHEMES, JointEmbedding, SideFeatures, load_scheme, save_scheme
+from tableless import SCHEMES, JointEmbedding, SideFeatures, load_scheme, save_scheme, to_ids
 from tableless.embedding.budget import resolve_budget
 from tableless.embedding.hashing import HashFamily
+from tableless.embedding.id_rows import IdRows
+from tableless.embedding.scheme import bytes_of_id_map
 from tests.embedding.onnx_agreement import assert_onnx_agrees
 
 VOCAB, DIM = 2_000, 16
@@ -278,9 +280,23 @@ def test_the_bytes_are_those_of_the_file_and_of_the_map_of_a_closed_scheme(name,
     parts = scheme.bytes_by_part()
     assert all(type(count) is int and count > 0 for count in parts.values())
     assert sum(parts.values()) == scheme.num_bytes
+    id_map = parts.get("id map", 0)
+    assert id_map == (0 if scheme.open_vocabulary else IdRows(VOCAB).num_bytes)
     save_scheme(scheme, tmp_path)
-    assert bytes_in_file(tmp_path) == scheme.num_bytes - parts.get("id map", 0)
+    assert bytes_in_file(tmp_path) == scheme.num_bytes - id_map
     assert load_scheme(tmp_path).bytes_by_part() == parts
+
+
+def test_the_map_that_counts_for_a_closed_scheme_finds_the_rows_of_raw_ids():
+    """The bytes that are counted are those of a map that works."""
+    raw = to_ids([f"user {number}" for number in range(VOCAB)])
+    id_map = IdRows(VOCAB)
+    assert sorted(id_map.build(raw).tolist()) == list(range(VOCAB))
+    scheme = make("low-rank")
+    assert scheme.bytes_by_part()["id map"] == id_map.num_bytes
+    assert scheme(id_map(raw)).shape == (VOCAB, DIM)
+    assert 0.3 * VOCAB < id_map.num_bytes < 0.5 * VOCAB
+    assert bytes_of_id_map(2**32) == pytest.approx(2**32 * 0.33, rel=0.05), "more ids than one map can have"
 
 
 @schemes
