@@ -16,7 +16,7 @@ from tableless.recommender.training import TrainConfig
 from .claims import Claim
 from .finished import SHOWN, Finished
 from .running import Experiment, Settings, main
-from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, RECIPES, Recipe, perform, settings
+from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, RECIPES, Recipe, of_parameters, perform, settings
 from .writing import markers, new_picture, paragraphs, save_picture, table
 
 SEEDS = range(3)
@@ -67,7 +67,7 @@ EXPERIMENT = Experiment(
 def runs_of(panel: str, scheme: str, budget: str, recipe: Recipe) -> list[Settings]:
     """The runs of one point of the figure, by seed; none if it is not part of it."""
     data, backbone = PANELS[panel]
-    wanted = {"scheme": scheme, "budget": budget, "backbone": backbone}
+    wanted = {"scheme": scheme, "budget": of_parameters(budget), "backbone": backbone}
     of_data = data.settings()
     return [
         run

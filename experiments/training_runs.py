@@ -62,9 +62,19 @@ def settings(
 ) -> Settings:
     """The run of one model, as plain values; networks of the paper's recipe are the paper's where nothing is said."""
     network = PAPER_NETWORK if recipe == "paper" and scheme in _NETWORKS else {}
-    model = ModelConfig(scheme=scheme, budget=budget, backbone=backbone, options={**network, **(options or {})})
+    model = ModelConfig(
+        scheme=scheme, budget=of_parameters(budget), backbone=backbone, options={**network, **(options or {})}
+    )
     training = replace(training or TrainConfig(), seed=seed, recipe=recipe)
     return {"data": data.settings(), "model": asdict(model), "train": asdict(training)}
+
+
+def of_parameters(share: str) -> str:
+    """A share as the paper counts it: of the full table's parameters. Networks are in float32, as the paper's are.
+
+    1/1 is all of the table, in either unit.
+    """
+    return share if share == "1/1" else f"{share} parameters"
 
 
 def name_of_data(data: Mapping[str, Any]) -> str:
