@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from benchmarks.measuring import Row, Spread, at_most, figure, not_measured, on_threads, show, time_alternately
 from tableless import DeepHashEmbedding
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.data.sources import DATASETS
 from tableless.data.splits import Split
 from tableless.kernels.resources import keeping_freed_memory

@@ -30,8 +30,6 @@ class TwoTowers(nn.Module):
         super().__init__()
         self.users = DeepHashEmbedding.from_budget("1/4", embedding_dim=DIM, vocab_size=num_users)
         self.items = DeepHashEmbedding.from_budget("1/1", embedding_dim=DIM, vocab_size=num_items, seed=1)
-        for tower in (self.users, self.items):  # no table at any time is the point here, so the layers need not warn
-            tower.expect_training_from_nothing()
         self.past = EmbeddingBag(self.items, mode="mean", padding_id=PADDING)
         self.project = nn.Linear(DIM, DIM)
 

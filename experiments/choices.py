@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.files.whole import Line
 
 from .finished import SHOWN, Finished
@@ -56,7 +56,7 @@ class Choice:
 
 _RECIPES, _GMF, _FIT, _REGRESSION, _NETWORK = (
     "tableless.recommender.recipes",
-    "tableless.recommender.gmf",
+    "tableless.recommender.models",
     "tableless.embedding.distillation",
     "tableless.embedding.regression",
     "tableless.embedding.deep_hash",

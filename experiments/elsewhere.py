@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.files.whole import Line
 from tableless.recommender.training import TrainConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.embedding.decoders import EmbeddingNetwork
 from tableless.files.whole import Line
 from tableless.recommender.models import Recommender

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 
 from tableless import SCHEMES
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.files.whole import Line
 from tableless.recommender.training import TrainConfig
 

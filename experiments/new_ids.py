@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.data.splits import Split
 from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.tables import HybridHashing

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.data.splits import Split
 from tableless.files.whole import Line
 

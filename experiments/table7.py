@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tableless import SCHEMES
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.data.splits import Split
 from tableless.embedding.budget import Budget, fit_to_budget, resolve_budget
 from tableless.embedding.decoders import EmbeddingNetwork

@@ -14,11 +14,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.data.splits import Split
 from tableless.embedding.deep_hash import PAPER_NETWORK
-from tableless.files.tensors import load_tensors, save_tensors
-from tableless.files.whole import write_text
+from tableless.files.whole import load_tensors, save_tensors, write_text
 from tableless.recommender.models import Recommender, describe_recommender
 from tableless.recommender.recipes import train_teacher
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure

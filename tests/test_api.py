@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import TrainConfig, cli
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.comparison import Plan
 from tableless.recommender.runs import ModelConfig
 
@@ -151,13 +151,23 @@ class TestTrain:
     def test_progress_is_told_of_notes_reading_batches_and_epochs(self, ratings):
         events = []
         tableless.train(ratings, scheme="full", time_col="when", config=CONFIG, progress=events.append)
-        assert {event.stage for event in events} == {"note", "reading", "batch", "epoch"}
+        assert {event.stage for event in events} - {"warning"} == {"note", "reading", "batch", "epoch"}
         assert any("time = when" in event.message for event in events), "which columns were taken"
         epochs = [event for event in events if event.stage == "epoch"]
         assert [event.done for event in epochs] == [1, 2]
         assert all(0 < event.validation_auc < 1 and event.loss > 0 for event in epochs)
         batches = [event for event in events if event.stage == "batch"]
         assert [event.done for event in batches] == [*range(1, batches[0].total + 1)] * 2
+
+    def test_results_that_are_no_better_than_popularity_are_warned_about(self, ratings, caplog):
+        weak = {"scheme": "full", "time_col": "when", "config": TrainConfig(epochs=1, learning_rate=1e-7)}
+        events = []
+        model = tableless.train(ratings, progress=events.append, **weak)
+        assert [event.message for event in events if event.stage == "warning"] == [model.results["warning"]]
+        assert caplog.messages == [], "who listens is told once"
+        tableless.train(ratings, **weak)
+        assert caplog.messages == [model.results["warning"]]
+        assert "popularity alone" in caplog.text
 
     @pytest.mark.parametrize(
         ("data", "message"),

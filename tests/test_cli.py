@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import cli
+from tableless.cli.app import as_typed
 from tableless.cli.options import Only, options_from_dataclasses
-from tableless.cli.typed_names import as_typed
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.runs import ModelConfig
 from tableless.recommender.training import TrainConfig
 from tableless.serving.settings import AnswerSettings, ServerSettings
@@ -145,6 +145,16 @@ def test_train_for_people_ends_in_a_table(tmp_path):
     assert "test AUC" in result.stdout
     assert "best possible" in result.stdout
     assert f"tableless recommend {tmp_path / 'run'}" in result.stdout
+
+
+def test_user_ids_for_the_page_are_kept_unless_they_are_not_wanted(trained, tmp_path):
+    kept = trained / "full" / "example_users.json"
+    assert len(json.loads(kept.read_text())["users"]) == 3
+    last_json(run("train", WORLD, "--scheme", "full", "--epochs", "1", "--out", str(tmp_path / "run"), "--json",
+                  "--no-example-users"))  # fmt: skip
+    assert tableless.load(tmp_path / "run").facts["example_users"] == []
+    streamed_too = streamed(tmp_path, "--budget", "30000", "--no-example-users")
+    assert "no use for --no-example-users" in str(streamed_too.exception), "a stream keeps none anyway"
 
 
 def test_evaluate_measures_what_training_measured(trained):

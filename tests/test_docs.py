@@ -13,7 +13,8 @@ import typer
 
 import tableless
 from tableless import SCHEMES, DeepHashEmbedding, HashFamily, cli, to_ids
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.documents import PAGES, ROOT, command_lines, example_of, links, name_of, python_examples
@@ -78,6 +79,7 @@ def trained(tmp_path_factory):
     return directory
 
 
+@pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")  # some replace tables of noise
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_an_example_runs_as_it_is_written(code, trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs" / "mine")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
-    from .serving.loading import load
+    from .serving.hub import load
     from .serving.model import TrainedModel
 
 __version__ = "0.2.0"
@@ -97,7 +97,7 @@ _LATER = {
     "compare": ".recommender.compare",
     "evaluate": ".api",
     "export": ".api",
-    "load": ".serving.loading",
+    "load": ".serving.hub",
     "train": ".api",
 }
 

@@ -11,20 +11,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from .data.config import DataConfig, RowRules
 from .data.in_memory import Data, as_path, data_configs, temporary_folder
-from .data.loading import DataConfig
-from .data.row_rules import RowRules
 from .data.splits import Split
 from .embedding.budget import Budget
 from .embedding.ids import to_ids
 from .recommender.measurement import measure_run
-from .recommender.progress import Listener, Progress, load_and_describe
+from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
 from .recommender.run_directory import RunDirectory, StoredRun
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
 from .serving.export.exporting import ExportReport, export_run
+from .serving.hub import PathName, find_run
 from .serving.items import SeenItems, read_seen
-from .serving.loading import PathName, find_run
 from .serving.model import TrainedModel
 
 
@@ -52,6 +51,7 @@ def train(
     out: PathName | None = None,
     resume: bool = False,
     device: str = "auto",
+    example_users: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> TrainedModel:
     """Train a recommender on interactions and measure it, as `tableless train` does.
@@ -84,7 +84,9 @@ def train(
             the model; `model.save` keeps it.
         resume: Go on from the last epoch in `out`.
         device: `"auto"`, `"cpu"` or `"cuda"`.
-        progress: Is called with a `Progress` for every remark, batch and epoch.
+        example_users: Keep a few user ids in the run, which a server of it shows to whoever reaches it.
+        progress: Is called with a `Progress` for every remark, batch and epoch, and for a warning if the model is no
+            better than popularity. Without it, that warning is logged (`logging`).
 
     Returns:
         The trained model. `results` has what was measured. `recommend` leaves out what a user has in `data`. Data in
@@ -104,7 +106,7 @@ def train(
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
     model_config = ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {}))
-    listener = Listener(progress or (lambda event: None))
+    listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
         folder = temporary_folder(stack)
         read, recorded = data_configs(
@@ -128,11 +130,10 @@ def train(
             out=directory,
             resume=resume,
             device=device,
-            on_note=listener.on_note,
-            on_batch=listener.on_batch,
-            on_epoch=listener.on_epoch,
+            with_example_users=example_users,
+            **listener.of_training(),
         )
-        model = _trained_model(RunDirectory(directory), read, parts)
+        model = _trained_model(RunDirectory(directory), read, parts, listener)
         weakref.finalize(model, stack.pop_all().close)
     return model
 
@@ -239,11 +240,12 @@ def export(
     return export_run(run, out, format=format, precision=precision)
 
 
-def _trained_model(files: RunDirectory, read: DataConfig, parts: Split) -> TrainedModel:
-    """The model of a run that has just been trained on `parts`."""
+def _trained_model(files: RunDirectory, read: DataConfig, parts: Split, listener: Listener) -> TrainedModel:
+    """The model of a run that has just been trained on `parts`. The listener is told if its results are poor."""
     if not files.has_ended:
         raise RuntimeError("training was stopped before its first epoch ended: there is no model")
     run = files.read()
+    listener.on_results(run.results)
     model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
     model.trained_on = read
     return model

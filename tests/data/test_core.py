@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableless.data.core import keep_core
+from tableless.data.cache import keep_core
 from tableless.data.interactions import DataError, Interactions
 from tests.data.tiny import assert_same, in_order
 

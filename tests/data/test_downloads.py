@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tableless.data import downloads, loading
+from tableless.data import loading, sources
 from tableless.data import sources as datasets
 from tableless.data.interactions import DataError
 from tableless.data.loading import load_interactions
@@ -51,7 +51,7 @@ def served(tmp_path, monkeypatch):
         toy = dataclasses.replace(toy, **changes)
         for module in (datasets, loading):
             monkeypatch.setattr(module, "DATASETS", MappingProxyType({"toy": toy}))
-        monkeypatch.setattr(downloads.urllib.request, "urlopen", Opened)
+        monkeypatch.setattr(sources.urllib.request, "urlopen", Opened)
         serve.headers = {"Content-Length": str(archive.stat().st_size)} if headers is None else headers
         return archive
 
@@ -135,12 +135,12 @@ def test_more_than_is_expected_is_not_downloaded(tmp_path, served, monkeypatch, 
     served({}, headers=headers, max_bytes=max_bytes, **PLAIN)
     reads = []
 
-    class Endless(downloads.urllib.request.urlopen):
+    class Endless(sources.urllib.request.urlopen):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
             self.read = lambda size: reads.append(size) or b"1,2\n" * (size // 4)
 
-    monkeypatch.setattr(downloads.urllib.request, "urlopen", Endless)
+    monkeypatch.setattr(sources.urllib.request, "urlopen", Endless)
     assert_refused(tmp_path / "data", f"more than the {max_bytes:,} bytes")
     assert len(reads) == blocks, "it stops at the limit"
 
@@ -152,15 +152,15 @@ def test_more_than_is_expected_is_not_downloaded(tmp_path, served, monkeypatch, 
 def test_an_archive_that_says_it_unpacks_to_too_much_is_not_unpacked(
     tmp_path, served, monkeypatch, limit, value, message
 ):
-    monkeypatch.setattr(downloads, limit, value)
-    monkeypatch.setattr(downloads, "_extract", lambda *_: pytest.fail("it was unpacked"))
+    monkeypatch.setattr(sources, limit, value)
+    monkeypatch.setattr(sources, "_extract", lambda *_: pytest.fail("it was unpacked"))
     served({"toy/ratings.csv": "0" * 10**6, "toy/more.csv": "0" * 10**6})
     assert_refused(tmp_path / "data", message)
 
 
 def test_what_comes_out_of_an_archive_is_counted_whatever_it_says(tmp_path, served, monkeypatch):
     """zipfile stops at the size that an archive tells; here it does not, as other readers do not."""
-    monkeypatch.setattr(downloads, "MAX_UNPACKED_BYTES", 5 << 20)
+    monkeypatch.setattr(sources, "MAX_UNPACKED_BYTES", 5 << 20)
     served({"toy/ratings.csv": "one", "toy/more.csv": "two"})
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: io.BytesIO(b"0" * (3 << 20)))
     assert_refused(tmp_path / "data", r"unpacks to more than 5,242,880 bytes")

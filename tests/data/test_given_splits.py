@@ -6,8 +6,9 @@ import pytest
 
 from tableless.data import interactions as user_blocks
 from tableless.data import prepare as preparation
+from tableless.data.config import DataConfig
 from tableless.data.interactions import DataError, Part
-from tableless.data.loading import DataConfig, load_parts, load_split
+from tableless.data.loading import load_parts, load_split
 from tableless.data.splits import split_given
 from tableless.embedding.ids import to_ids
 from tests.data.tiny import assert_same, build

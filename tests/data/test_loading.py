@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 
 import tableless
-from tableless.data import cache, downloads
+from tableless.data import cache, sources
 from tableless.data import prepare as preparation
-from tableless.data.core import keep_core
+from tableless.data.cache import keep_core
+from tableless.data.config import DataConfig, recorded_data
 from tableless.data.interactions import DataError
-from tableless.data.loading import DataConfig, load_interactions, load_split, recorded_data
+from tableless.data.loading import load_interactions, load_split
 from tableless.data.splits import split_global_time, split_leave_one_out
 from tableless.data.world import World
 from tests.data.real_data import REAL_DATA, needs_real_data
@@ -28,7 +29,7 @@ def no_network(monkeypatch, tmp_path):
     def refuse(url, **_):
         raise urllib.error.URLError("no network in tests")
 
-    monkeypatch.setattr(downloads.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(sources.urllib.request, "urlopen", refuse)
     monkeypatch.delenv("TABLELESS_DATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 

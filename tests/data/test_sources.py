@@ -4,7 +4,7 @@ import urllib.error
 import polars as pl
 import pytest
 
-from tableless.data import downloads
+from tableless.data import sources
 from tableless.data.interactions import DataError
 from tableless.data.loading import find_data, load_interactions
 from tableless.data.sources import DATASETS
@@ -17,7 +17,7 @@ def no_network(monkeypatch, tmp_path):
     def refuse(url, **_):
         raise urllib.error.URLError("no network in tests")
 
-    monkeypatch.setattr(downloads.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(sources.urllib.request, "urlopen", refuse)
     monkeypatch.delenv("TABLELESS_DATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 

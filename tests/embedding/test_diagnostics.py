@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tableless.cli.encoding_report import render_encodings, save_encodings_picture
+from tableless.cli.inspect import render_encodings, save_encodings_picture
 from tableless.embedding import HashFamily, diagnostics, paper_encodings, to_ids
 from tableless.embedding.diagnostics import (
     count_colliding_ids,

@@ -12,6 +12,10 @@ from tableless.embedding.distillation import default_visits
 from tableless.embedding.muon import Muon, _orthogonalise
 from tableless.embedding.regression import default_batch, rate_for, settle_statistics
 
+may_be_poor = pytest.mark.filterwarnings(
+    "ignore::tableless.embedding.PoorFitWarning"
+)  # for tests that fit noise, or too shortly
+
 
 def structured_table(rows=600, dim=8, seed=0):
     generator = torch.Generator().manual_seed(seed)
@@ -55,6 +59,7 @@ def test_the_metric_says_which_errors_count():
     assert errors[0] < 0.2 * errors[1:].mean()
 
 
+@may_be_poor
 def test_the_weights_say_whose_errors_count():
     weights = torch.ones(600).index_fill(0, torch.arange(300), 30.0)
     scheme = DeepHashEmbedding.from_budget("1/4", embedding_dim=8, vocab_size=600)
@@ -172,6 +177,7 @@ class Doubled(EmbeddingScheme):
         return cls(embedding_dim)
 
 
+@may_be_poor
 def test_a_scheme_without_an_output_layer_learns_the_rows_as_they_are():
     table = easy_table() + 1
     scheme = Doubled(8)
@@ -184,6 +190,7 @@ def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
     assert default_visits(300_000) == 60
 
 
+@may_be_poor
 def test_a_poor_fit_that_was_still_falling_begins_again_with_four_times_the_visits(monkeypatch):
     """By default only: visits that are given are the most there will be."""
     for name in ("_MOST_VISITS", "_FEWEST_VISITS"):
@@ -198,6 +205,7 @@ def test_a_poor_fit_that_was_still_falling_begins_again_with_four_times_the_visi
     assert longer.unexplained < 0.1 < shorter.unexplained
 
 
+@may_be_poor
 def test_a_network_that_is_too_small_does_not_begin_again():
     table = structured_table(300)
     result = distil(table, network(table, "1/4"))
@@ -212,6 +220,7 @@ def test_a_fit_that_is_close_enough_ends_before_its_time(monkeypatch):
     assert result.visits == result.steps
 
 
+@may_be_poor
 def test_progress_says_how_far_the_fit_is_and_how_long_it_will_take():
     told, table = [], easy_table()
     distil(table, network(table), visits=20, batch_size=100, progress=told.append)
@@ -223,6 +232,7 @@ def test_progress_says_how_far_the_fit_is_and_how_long_it_will_take():
     assert told[-1].seconds_left == 0
 
 
+@may_be_poor
 def test_before_a_long_fit_the_time_and_quicker_schemes_are_named(monkeypatch, caplog):
     monkeypatch.setattr(fit_progress, "_LONG", 0)
     told, table = [], easy_table()
@@ -238,6 +248,7 @@ def test_before_a_long_fit_the_time_and_quicker_schemes_are_named(monkeypatch, c
 
 
 @pytest.mark.parametrize("name", fit_progress.QUICKER_SCHEMES)
+@may_be_poor
 def test_the_quicker_schemes_take_no_steps(name):
     table = easy_table()
     assert distil(table, SCHEMES[name].from_budget("1/2", embedding_dim=8, vocab_size=300)).steps == 0
@@ -246,6 +257,7 @@ def test_the_quicker_schemes_take_no_steps(name):
 @pytest.mark.parametrize(
     ("is_terminal", "progress", "shown"), [(True, None, True), (True, False, False), (False, None, False)]
 )
+@may_be_poor
 def test_a_terminal_has_a_bar_unless_it_is_switched_off(is_terminal, progress, shown, monkeypatch, capsys):
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
@@ -267,6 +279,7 @@ def test_wide_networks_have_a_lower_rate(width, expected):
 
 
 @pytest.mark.parametrize(("most_attempts", "comes_down"), [(1, False), (6, True)])
+@may_be_poor
 def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_down, monkeypatch):
     monkeypatch.setattr(regression, "_MOST_ATTEMPTS", most_attempts)
     table = structured_table(300, 4) @ structured_table(4, 8, seed=1)
@@ -274,6 +287,7 @@ def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_
     assert (distil(table, scheme, learning_rate=4.0).unexplained < 0.01) == comes_down
 
 
+@may_be_poor
 def test_the_same_seed_gives_the_same_fit():
     results = []
     for _ in range(2):

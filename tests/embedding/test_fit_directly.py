@@ -15,6 +15,9 @@ from tableless.embedding.tables import (
 from tableless.embedding.tables.frequent_rows import FrequentRows
 from tableless.embedding.tables.shared_rows import SharedRows
 
+# Most tables here are noise, which is a poor fit by intent.
+pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
+
 ROWS, DIM = 1000, 16
 CLOSED = torch.arange(ROWS)
 OPEN = torch.randint(-(2**63), 2**63 - 1, (ROWS,), generator=torch.Generator().manual_seed(7))

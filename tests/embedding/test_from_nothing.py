@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tableless import GMF, SCHEMES, DeepHashEmbedding, TrainedFromNothing, distil
+from tableless.embedding.distillation import PoorFitWarning
 from tableless.recommender.streaming import train_on_stream
 from tableless.recommender.training import TrainConfig
 from tableless.recommender.training_loop import train_model
@@ -17,7 +18,7 @@ BATCHES = 260
 
 
 def network(seed=0):
-    return DeepHashEmbedding(4, width=8, depth=1, num_hashes=16, normalization="none", seed=seed)
+    return DeepHashEmbedding(4, width=16, depth=1, num_hashes=64, normalization="none", seed=seed)
 
 
 def train(scheme, *, rate=1e-3, every=1, batches=BATCHES):
@@ -51,7 +52,7 @@ def test_two_networks_of_a_model_are_mentioned_once():
         for scheme in (network(0), network(1)):
             optimizer = torch.optim.Adam(scheme.parameters(), lr=1e-3)
             for _ in range(BATCHES):
-                (scheme(torch.arange(32)) - 1).square().mean().backward()
+                (scheme(torch.arange(32)) - torch.randn(32, 4)).square().mean().backward()
                 optimizer.step()
                 optimizer.zero_grad()
     assert [warning.category for warning in caught] == [TrainedFromNothing]
@@ -67,15 +68,24 @@ def test_the_tail_of_head_and_tail_warns_too_unless_told_otherwise():
 
 def test_a_fitted_or_loaded_network_does_not_warn():
     fitted, loaded = network(), network()
-    distil(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), fitted, visits=2)
+    with pytest.warns(PoorFitWarning):
+        distil(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), fitted, visits=2)
     assert train(fitted) == []
     loaded.load_state_dict(network(1).state_dict())
     assert train(copy.deepcopy(loaded)) == []
     assert train(loaded) == []
 
 
-def test_larger_steps_and_short_trainings_do_not_warn():
-    assert train(network(), rate=0.03) == []
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rates_that_are_known_not_to_work_warn_and_those_that_work_do_not(seed):
+    """Adam's. The rule must tell a factor of three, whatever a single step is like: several seeds are tried."""
+    assert len(train(network(seed), rate=3e-4)) == 1
+    assert len(train(network(seed), rate=1e-3)) == 1
+    assert train(network(seed), rate=3e-3) == []
+    assert train(network(seed), rate=0.03) == []
+
+
+def test_short_trainings_do_not_warn():
     assert train(network(), batches=150) == []
 
 

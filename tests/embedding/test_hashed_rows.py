@@ -10,7 +10,7 @@ import torch
 from tableless import SCHEMES, HashFamily, load_scheme, save_scheme, to_ids
 from tableless.embedding.hashing import mix_ids, split_mix_64, torch_buckets
 from tableless.embedding.tables import HashEmbedding
-from tableless.kernels.sampling import _mix
+from tableless.kernels.pair_loops import _mix
 from tableless.recommender.streaming import Reservoir
 
 VOCAB = 6_040  # users of MovieLens-1M

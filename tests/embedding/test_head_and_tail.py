@@ -38,6 +38,7 @@ def test_a_share_that_leaves_no_network_is_refused(share):
         make(head_share=share)
 
 
+@pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
 def test_rows_of_a_trained_table_are_kept_to_the_bit_and_only_the_rest_is_learned():
     table = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))
     scheme = make(head_share=0.5)

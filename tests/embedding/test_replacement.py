@@ -10,6 +10,9 @@ from tableless.embedding.drop_in import DropInEmbedding, DropInEmbeddingBag
 from tableless.embedding.replacement import replace_embeddings
 from tableless.embedding.tables import FullEmbedding
 
+# Most tables here are noise, which is a poor fit by intent.
+pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
+
 ROWS, DIM = 300, 8
 FEW = {"min_rows": 100, "visits": 2}  # small tables, hardly fitted: enough where it is not the fit that is tested
 

@@ -44,6 +44,7 @@ def test_the_split_is_by_time_within_each_user(split):
     assert set(split.test.features["user"].tolist()) == set(range(USERS))
 
 
+@pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
 def test_deep_fm_keeps_its_accuracy_without_its_tables(split):
     outcomes = example.measure(split, ["1/2"], min_rows=500, embed_dim=DIM, epochs=12)
     trained, fresh = outcomes["as trained"], outcomes["1/2, fresh"]

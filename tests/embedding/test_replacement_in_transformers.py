@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-transformers = pytest.importorskip("transformers", reason="pip install transformers")
+transformers = pytest.importorskip("transformers", reason="pip install 'tableless[libraries]'")
 
 from tableless import load_replaced, replace_embeddings, save_replaced  # noqa: E402
 

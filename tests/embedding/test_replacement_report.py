@@ -8,6 +8,9 @@ from tableless import LeftAlone, Replacements
 from tableless.embedding import replacement
 from tableless.embedding.replacement import replace_embeddings
 
+# Most tables here are noise, which is a poor fit by intent.
+pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
+
 ROWS, DIM = 300, 8
 QUICK = {"min_rows": 100, "scheme": "low-rank"}
 

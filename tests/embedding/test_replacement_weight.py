@@ -11,6 +11,9 @@ from torch import nn
 
 from tableless.embedding.replacement import replace_embeddings
 
+# Most tables here are noise, which is a poor fit by intent.
+pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
+
 ROWS, DIM = 300, 8
 
 

@@ -4,7 +4,7 @@ from experiments import (
     training_runs,
 )
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 
 WORLD = "world:users=100,items=60,actions=2000,clusters=4"
 

@@ -18,7 +18,7 @@ from experiments import (
     training_runs,
 )
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.models import GMF
 from tests.experiments.fakes import WORLD, in_the_world
 

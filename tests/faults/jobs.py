@@ -11,10 +11,10 @@ import polars as pl
 import torch
 
 from tableless import load
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.files.scheme_directory import read_json
-from tableless.files.tensors import load_tensors
-from tableless.files.whole import read_lines
+from tableless.files.whole import load_tensors, read_lines
 from tableless.recommender.comparison import Plan, run_comparison, summarise_runs
 from tableless.recommender.comparison_report import save_comparison_picture
 from tableless.recommender.run_directory import RunDirectory

@@ -23,9 +23,8 @@ import torch.utils.tensorboard
 from matplotlib.figure import Figure  # noqa: F401 - a job would import it first thing, and so these kernels
 
 import tableless.kernels.activations
-import tableless.kernels.hashing
-import tableless.kernels.id_index
-import tableless.kernels.pairs  # noqa: F401
+import tableless.kernels.id_loops
+import tableless.kernels.pair_loops  # noqa: F401
 from tableless.embedding import distillation
 from tests.faults.jobs import JOBS, Job, prepare
 

@@ -10,9 +10,8 @@ import torch
 
 import tableless
 from tableless import load_scheme, save_scheme
-from tableless.data.loading import DataConfig
-from tableless.files.tensors import load_tensors, save_tensors
-from tableless.files.whole import append_line, read_lines
+from tableless.data.config import DataConfig
+from tableless.files.whole import append_line, load_tensors, read_lines, save_tensors
 from tableless.recommender.comparison import Plan, run_comparison
 from tableless.recommender.journal import TrainingJournal
 from tableless.recommender.run_directory import RunDirectory

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.journal import TrainingJournal
 from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.streaming import run_stream
@@ -23,7 +23,7 @@ FULL = """
     import polars as pl
     import torch
     from tableless import load_scheme, save_scheme
-    from tableless.files.tensors import save_tensors
+    from tableless.files.whole import save_tensors
     from tableless.files.whole import write_text
     from tableless.recommender.comparison_report import save_comparison_picture
     from tableless.files.whole import append_line, read_lines

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tableless import SCHEMES, DeepHashEmbedding, EmbeddingBag, SideFeatures, distil, to_ids
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.data.splits import split_leave_one_out
 from tableless.embedding import distillation
 from tableless.recommender.evaluation import measure_scorer

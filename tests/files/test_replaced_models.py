@@ -9,6 +9,9 @@ from torch import nn
 
 from tableless import SCHEMES, load_replaced, replace_embeddings, save_replaced
 
+# Most tables here are noise, which is a poor fit by intent.
+pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
+
 ROWS, DIM = 300, 8
 
 

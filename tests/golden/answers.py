@@ -84,7 +84,8 @@ def require_close(found: dict[str, list], wanted: dict[str, list]) -> None:
 def make() -> None:
     """Train a small model, keep its files, and write down what it answers."""
     from tableless import __version__
-    from tableless.data.loading import DataConfig, load_split
+    from tableless.data.config import DataConfig
+    from tableless.data.loading import load_split
     from tableless.recommender.run_directory import RunDirectory
     from tableless.recommender.runs import ModelConfig, train_and_measure
     from tableless.recommender.training import TrainConfig

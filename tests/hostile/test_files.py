@@ -16,9 +16,9 @@ import torch
 
 import tableless
 from tableless import DeepHashEmbedding, SideFeatures, load_scheme, save_scheme
+from tableless.data.config import recorded_data
 from tableless.data.interactions import Interactions
-from tableless.data.loading import recorded_data
-from tableless.files.tensors import load_tensors, save_tensors
+from tableless.files.whole import load_tensors, save_tensors
 from tableless.serving import hub
 from tableless.serving.export.formats import write_file
 from tests.data.tiny import interactions_of

@@ -1,6 +1,6 @@
 import pytest
 
-from tableless.recommender.advice import popularity_warning
+from tableless.recommender.evaluation import popularity_warning
 from tableless.recommender.recipes import kept_in_words
 from tableless.recommender.training import EpochReport
 

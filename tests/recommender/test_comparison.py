@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender import comparison
 from tableless.recommender.comparison import Plan, run_comparison, summarise_runs
 from tableless.recommender.comparison_report import render_comparison, save_comparison_picture

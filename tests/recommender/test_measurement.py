@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.recommender import measurement
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.measurement import measure_run

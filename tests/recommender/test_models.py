@@ -3,7 +3,7 @@ import torch
 
 import tableless
 from tableless import SCHEMES, SideFeatures
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.backbone import TableTarget, rows_of_table
 from tableless.recommender.models import (

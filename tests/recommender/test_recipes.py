@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tableless import SCHEMES
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.recommender import recipes
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.models import GMF, MLP

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from tableless import SCHEMES
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.data.splits import split_leave_one_out
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.journal import TrainingJournal

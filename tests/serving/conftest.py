@@ -3,7 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_world

@@ -12,8 +12,7 @@ import torch
 
 from tableless.embedding.ids import to_ids
 from tableless.recommender.run_directory import RunDirectory
-from tableless.serving.bulk.embed_files import embed_file, embed_files
-from tableless.serving.bulk.engines import connected
+from tableless.serving.bulk.embed_files import connected, embed_file, embed_files
 from tableless.serving.bulk.places import find_sources
 
 from .small_runs import make_run

@@ -12,7 +12,7 @@ from tableless.embedding.decoders import Architecture
 from tableless.embedding.head_and_tail import HeadAndTail
 from tableless.embedding.layers import Activation, BatchNorm
 from tableless.embedding.scheme import Served
-from tableless.kernels import id_index as kernels
+from tableless.kernels import id_loops as kernels
 from tableless.serving import FastEmbedding
 
 IDS = torch.randint(-(2**63), 2**63 - 1, (700,), generator=torch.Generator().manual_seed(0))

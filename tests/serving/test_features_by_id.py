@@ -9,7 +9,7 @@ import torch
 
 import tableless
 from tableless import SCHEMES, SideFeatures
-from tableless.data.loading import DataConfig
+from tableless.data.config import DataConfig
 from tableless.recommender.models import MLP
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import SCHEMES, cli, to_ids
-from tableless.data.loading import DataConfig, load_split
+from tableless.data.config import DataConfig
+from tableless.data.loading import load_split
 from tableless.embedding.inference.int8 import is_supported
 from tableless.recommender.models import GMF, MLP, describe_recommender
 from tableless.recommender.run_directory import RunDirectory, item_list
@@ -345,6 +346,15 @@ def test_example_users_come_from_the_run_and_are_known(runs, ratings, tmp_path):
     older = shutil.copytree(runs / "closed", tmp_path / "older table")
     (older / "example_users.json").unlink()
     assert tableless.load(older).facts["example_users"] == closed.facts["example_users"]
+
+
+@pytest.mark.parametrize("scheme", ["full", "bloom"])
+def test_no_example_users_are_shown_if_they_are_not_wanted(ratings, tmp_path, scheme):
+    """Not even those that the run lists (`full`), or those of interactions that the server is given."""
+    settings = {"scheme": scheme, "config": TrainConfig(epochs=1), "out": tmp_path / "run"}
+    assert tableless.train(ratings, example_users=False, **settings).facts["example_users"] == []
+    assert tableless.load(tmp_path / "run").facts["example_users"] == []
+    assert tableless.load(tmp_path / "run", interactions=ratings).facts["example_users"] == []
 
 
 def test_example_users_do_not_travel(runs, tmp_path):

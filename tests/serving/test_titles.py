@@ -51,3 +51,19 @@ def test_a_damaged_parquet_file_is_an_error_and_not_the_end_of_the_process(tmp_p
     path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
     with pytest.raises(ValueError, match=r"films\.parquet"):
         read_titles(path, kind="string")
+
+
+@pytest.mark.parametrize(
+    ("header", "title"),
+    [
+        ("StockCode,Description", "A MUG"),  # as online retail has them
+        ("Quantity,StockCode,Description", "A MUG"),
+        ("stock_code,Title,DESCRIPTION", "Mug"),  # a title is better than a description
+        ("StockCode,Description,name", "Mug"),
+    ],
+)
+def test_a_description_is_a_title_where_there_is_no_better_one(tmp_path, header, title):
+    cells = {"stockcode": "85123A", "description": "A MUG", "quantity": "6", "title": "Mug", "name": "Mug"}
+    row = ",".join(cells[name.lower().replace("_", "")] for name in header.split(","))
+    path = write(tmp_path / "stock.csv", f"{header}\n{row}\n")
+    assert read_titles(path, kind="string") == {to_ids(["85123A"]).item(): title}

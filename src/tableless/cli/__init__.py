@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..extras import install_hint
+from ..hints import install_hint
 
 try:
     from .app import app
@@ -13,7 +13,7 @@ except ImportError as missing:  # pragma: no cover - needs an environment withou
 
 # A command registers itself; this order is that of `tableless --help`.
 from . import bench, compare, demo, embed, evaluate, export, inspect, recommend, serve, train  # noqa: F401
-from .typed_names import as_typed
+from .app import as_typed
 
 __all__ = ["app", "main"]
 

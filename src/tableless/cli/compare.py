@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
 from ..recommender.comparison import Plan
 from ..recommender.runs import ModelConfig
 from ..recommender.training import TrainConfig
@@ -38,7 +38,7 @@ def compare(
     from ..data.loading import load_split
     from ..recommender.comparison import run_comparison, summarise_runs
     from ..recommender.comparison_report import render_comparison, save_comparison_picture
-    from .progress_bar import ProgressBar
+    from .output import ProgressBar
 
     picture = out / "auc-by-size.png"
     with ProgressBar(quiet=as_json) as progress:

@@ -16,14 +16,15 @@ from .app import app
 from .options import AsJson, Only, options_from_dataclasses
 
 if TYPE_CHECKING:
-    from .progress_bar import ProgressBar
+    from .output import ProgressBar
 
 DEMO_SCHEMES = ("full", "hashing-trick", "dhe")
 
 
 def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[str, Any]], Path]:
     """Train each scheme on the world; returns the summary and the directory of the last model."""
-    from ..data.loading import DataConfig, load_split
+    from ..data.config import DataConfig
+    from ..data.loading import load_split
     from ..recommender.comparison import summarise_runs
     from ..recommender.runs import ModelConfig, train_and_measure
     from ..recommender.teachers import Teacher
@@ -58,7 +59,7 @@ def demo(
 ) -> None:
     """The main job in about a minute, on the built-in world: three schemes trained, measured and drawn."""
     from ..recommender.comparison_report import render_comparison, save_comparison_picture
-    from .progress_bar import ProgressBar
+    from .output import ProgressBar
 
     with ProgressBar(quiet=as_json) as progress:
         rows, model = run_demo(out, seed=training.seed, progress=progress)

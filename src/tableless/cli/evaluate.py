@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..data.loading import DataConfig
-from ..data.row_rules import RowRules
+from ..data.config import DataConfig, RowRules
 from .app import app
 from .options import AsJson, Run, help_of
 
@@ -40,7 +39,7 @@ def evaluate(
     """Measure a trained run again: on its own test actions, on other data, on a test file, or against negatives."""
     from ..recommender.measurement import measure_run
     from ..recommender.run_directory import RunDirectory
-    from .results_table import print_results
+    from .output import print_results
 
     results = measure_run(
         RunDirectory(run).read(),

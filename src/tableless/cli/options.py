@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from ..embedding.choices import require_choice
+from ..hints import require_choice
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line, for machines.")]
 Cache = Annotated[Path | None, typer.Option(help="Keep prepared data here, for the next time.")]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..extras import install_hint
+from ..hints import install_hint
 from ..serving.settings import AnswerSettings, ServerSettings
 from .app import app
 from .options import Only, Run, help_of, options_from_dataclasses
@@ -46,8 +46,8 @@ def serve(
     """Answer over HTTP: vectors, scores, recommendations, neighbours, and a page to look at them."""
     try:
         from ..serving.http.app import build_app
-        from ..serving.http.hosts import allowed_names, is_loopback
-        from ..serving.http.server import serve as serve_app
+        from ..serving.http.app import serve as serve_app
+        from ..serving.http.refusals import allowed_names, is_loopback
     except ImportError as missing:
         raise ImportError(f"serving needs {missing.name}: {install_hint('serve')}") from None
     from ..serving.model import TrainedModel

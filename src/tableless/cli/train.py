@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
 from ..recommender.runs import ModelConfig
 from ..recommender.training import TrainConfig
 from .app import app
@@ -35,6 +35,10 @@ def train(
     data: DataConfig,
     cache_dir: Cache = None,
     device: Device = "auto",
+    no_example_users: Annotated[
+        bool,
+        typer.Option("--no-example-users", help="Keep no user ids in --out for the page of a server to show."),
+    ] = False,
     stream: Annotated[
         bool, typer.Option("--stream", help="One pass over parquet files without preparing them; open schemes only.")
     ] = False,
@@ -51,8 +55,7 @@ def train(
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
     from ..recommender.runs import train_and_measure
-    from .progress_bar import ProgressBar
-    from .results_table import print_results
+    from .output import ProgressBar, print_results
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
         parts = load_split(data, cache_dir=cache_dir, report=progress.tell)
@@ -65,6 +68,7 @@ def train(
             out=out,
             resume=resume,
             device=device,
+            with_example_users=not no_example_users,
             processes=processes,
             on_note=progress.tell,
             on_batch=progress.on_batch,
@@ -85,10 +89,11 @@ def _train_on_a_stream(
 ) -> None:
     from ..recommender.distributed import join_processes
     from ..recommender.streaming import run_stream
-    from .progress_bar import ProgressBar
+    from .output import ProgressBar
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
-        results = run_stream(data, model, training, processes=processes, on_batch=progress.on_stream, **settings)
+        settings |= {"on_note": progress.tell, "on_batch": progress.on_stream}
+        results = run_stream(data, model, training, processes=processes, **settings)
     if processes.is_first:
         print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from ..extras import install_hint
+from ..hints import install_hint
+from .config import DataConfig, RowRules
 from .interactions import DataError
-from .loading import DataConfig
-from .row_rules import RowRules
 
 if TYPE_CHECKING:
     import polars as pl

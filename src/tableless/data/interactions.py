@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extras import install_hint
 from ..files.whole import staged
+from ..hints import install_hint
 
 if TYPE_CHECKING:
     import polars as pl

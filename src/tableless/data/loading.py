@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..embedding.choices import did_you_mean
-from ..files.scheme_directory import require_kinds
-from .cache import prepare_or_reuse
-from .core import keep_core
+import numpy as np
+
+from ..embedding.ids import to_ids
+from ..hints import did_you_mean
+from .cache import keep_core, prepare_or_reuse
+from .config import DataConfig, RowRules
 from .interactions import DataError, Interactions, Report
-from .row_rules import RowRules
 from .sources import DATASETS, find_known
 from .splits import Split, split_given, split_global_time, split_leave_one_out
 from .world import World
@@ -102,98 +102,6 @@ def _names_the_world(data: str | Path) -> bool:
     return str(data).startswith("world")
 
 
-@dataclass(frozen=True)
-class DataConfig:
-    """Which interactions, and how they are split."""
-
-    data: str = field(
-        metadata={"argument": True, "help": "A file, a directory of parquet files, a known name, or `world`."}
-    )
-    data_dir: str | None = field(
-        default=None,
-        metadata={
-            "is_path": True,
-            "envvar": "TABLELESS_DATA",
-            "help": "Where known datasets are looked for, and downloaded to.",
-        },
-    )
-    user_col: str | None = field(default=None, metadata={"help": "Column of the user ids; guessed from common names."})
-    item_col: str | None = field(default=None, metadata={"help": "Column of the item ids; guessed from common names."})
-    time_col: str | None = field(default=None, metadata={"help": "Column of the times; guessed from common names."})
-    drop_missing: bool = field(
-        default=False,
-        metadata={
-            "option": "--drop-missing",
-            "help": "Drop rows without a user or an item (or a time or rating that is read).",
-        },
-    )
-    rating_col: str | None = field(
-        default=None, metadata={"help": "Column of the ratings for --min-rating; guessed from common names."}
-    )
-    min_rating: float | None = field(default=None, metadata={"help": "Only rows with at least this rating count."})
-    date_format: str | None = field(
-        default=None, metadata={"help": "How dates are written: dmy, mdy, or a format such as '%m/%d/%Y %H:%M'."}
-    )
-    core: int = field(default=0, metadata={"help": "First keep only users and items with at least this many actions."})
-    split: str = field(
-        default="leave-one-out",
-        metadata={
-            "help": "leave-one-out (each user's last), global-time, or column: the column `split` (another: "
-            "column:NAME) says train, validation or test."
-        },
-    )
-    split_seed: int = 0
-    test: str | None = field(
-        default=None,
-        metadata={"help": "A file with the test actions: everything in DATA is then for training."},
-    )
-
-    def __post_init__(self) -> None:
-        if self.row_rules.rating_col is not None and self.min_rating is None:
-            raise ValueError(
-                f"--rating-col (rating_col) {self.rating_col} changes nothing alone; say the lowest rating that counts "
-                "as a choice by --min-rating (min_rating)"
-            )
-        if self.split not in ("leave-one-out", "global-time") and not self.part_col:
-            raise ValueError(
-                f"split is {self.split!r}; it must be leave-one-out, global-time, column (the one called `split`) or "
-                "column:NAME" + did_you_mean(self.split, ("leave-one-out", "global-time", "column"))
-            )
-        if self.test is not None and self.split != "leave-one-out":
-            raise ValueError(f"the test file {self.test} is the split; split {self.split} cannot be used with it")
-        if self.core and (self.test is not None or self.part_col):
-            raise ValueError(
-                f"core {self.core} cannot be used with a given split, which would not be the given one any more"
-            )
-
-    @property
-    def part_col(self) -> str | None:
-        """The column that says train, validation or test of each action; None where no column does."""
-        kind, _, name = self.split.partition(":")
-        return (name if ":" in self.split else "split") if kind == "column" else None
-
-    @property
-    def row_rules(self) -> RowRules:
-        """Which rows count, and how dates are written."""
-        return RowRules(self.drop_missing, self.rating_col, self.min_rating, self.date_format)
-
-    def settings(self) -> dict[str, Any]:
-        """Plain values that build it again. Newer ones are there only where they are set, so that older files agree."""
-        newer = {"test", *(each.name for each in fields(RowRules))} - self.row_rules.given().keys()
-        left_out = newer if self.test is None else newer - {"test"}
-        return {name: value for name, value in asdict(self).items() if name not in left_out}
-
-
-def recorded_data(config: Mapping[str, Any]) -> DataConfig:
-    """What the config of a run says about the data that it was trained on."""
-    data = config.get("data")
-    names = {each.name for each in fields(DataConfig)}
-    if not isinstance(data, dict) or not {"data"} <= data.keys() <= names:
-        raise ValueError("the run's config.json does not say which data it was trained on (`data`)")
-    require_kinds(DataConfig, data)
-    return DataConfig(**data)
-
-
 def load_split(
     config: DataConfig, *, cache_dir: Path | str | None = None, report: Callable[..., None] | None = None
 ) -> Split:
@@ -225,3 +133,36 @@ def load_split(
     if config.split == "global-time":
         return split_global_time(interactions, report=report)
     return split_leave_one_out(interactions, seed=config.split_seed, report=report)
+
+
+NUM_EXAMPLES = 3
+_LOOKED_AT = 50  # distinct users at the beginning of a file; some may have been left out of the data
+
+
+def example_users(data: DataConfig, interactions: Interactions) -> list[int | str]:
+    """Raw ids of a few users of the interactions; empty if their names are not known.
+
+    Interactions have ids and no strings, so strings are read from the beginning of the file again.
+    """
+    if interactions.user_kind == "integer":
+        return [int(user) for user in interactions.user_ids[:NUM_EXAMPLES]]
+    names = _first_names(data)
+    if not names:
+        return []
+    known = np.isin(to_ids(names).numpy(), interactions.user_ids)
+    return [*(name for name, is_known in zip(names, known, strict=True) if is_known)][:NUM_EXAMPLES]
+
+
+def _first_names(data: DataConfig) -> list[int | str]:
+    from .reading.files import sniff
+
+    try:
+        files = sniff(
+            find_data(data.data, data_dir=data.data_dir), user_col=data.user_col, item_col=data.item_col, time_col=""
+        )
+        names = {"user": files.columns.user, "item": files.columns.item}
+        frame, _ = next(iter(files.layouts[0].read(names)))
+    except (DataError, StopIteration):  # data that was in memory has no file
+        return []
+    first = frame["user"].drop_nulls().unique(maintain_order=True).head(_LOOKED_AT)
+    return [str(name) for name in first if name != ""]

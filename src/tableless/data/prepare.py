@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extras import install_hint
+from ..hints import install_hint
 from .interactions import DataError, Interactions, Part, Report
 from .interactions_writer import InteractionsWriter
 from .reading.batches import ActionBatch, dropped_in_words

@@ -10,7 +10,6 @@ from .budget import fit_to_budget, resolve_budget
 from .deep_hash import PAPER_NETWORK, DeepHashEmbedding
 from .distillation import Distillation, PoorFitWarning, distil
 from .fit_progress import FitProgress
-from .from_nothing import TrainedFromNothing
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
@@ -19,6 +18,7 @@ from .replacement_report import LeftAlone, Replacement, Replacements
 from .scheme import EmbeddingScheme, normal, seeded
 from .schemes import SCHEMES, embedding_for
 from .side_features import LSH, SideFeatures
+from .watch import TrainedFromNothing
 
 __all__ = [
     "ENCODING_VERSION",

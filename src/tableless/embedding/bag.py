@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .id_batches import checked_ids
-from .scheme import EmbeddingScheme
+from .scheme import EmbeddingScheme, like_vectors
 
 Mode = Literal["sum", "mean", "max"]
 
@@ -75,7 +75,7 @@ class EmbeddingBag(nn.Module):
         if self.padding_id is not None:
             flat, offsets, weights = _without(self.padding_id, flat, offsets, weights)
         if not flat.numel():
-            dtype = next(self.scheme.parameters()).dtype
+            dtype = like_vectors(self.scheme).dtype
             return torch.zeros(offsets.shape[0] - has_end, self.scheme.embedding_dim, dtype=dtype, device=ids.device)
         distinct, inverse = torch.unique(flat, return_inverse=True)
         vectors = self.scheme(distinct)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 
 from ..kernels import uses_kernels
 from .layers import ACTIVATIONS, Activation, BatchNorm, ExpertLinear, Grouping
+from .rounded_matrix import RoundedLinear, RoundedMatrix
+from .rounding import require_bits
 from .scheme import INITIAL_STD, normal, seeded
 
 Architecture = Literal["equal-width", "pyramid", "inverted-pyramid", "densenet", "residual"]
@@ -43,9 +46,12 @@ class EmbeddingNetwork(nn.Module):
         num_experts: int = 1,
         code_mean_square: float = 1 / 3,
         initial_std: float = INITIAL_STD,
+        weight_bits: int = 32,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        require_bits("weight_bits", weight_bits)
         _require_choice("architecture", architecture, get_args(Architecture))
         _require_choice("activation", activation, tuple(ACTIVATIONS))
         _require_choice("normalization", normalization, get_args(Normalization))
@@ -59,23 +65,23 @@ class EmbeddingNetwork(nn.Module):
         self.activation = activation
         self.architecture = architecture
         self.num_experts = num_experts
-        generator = seeded(seed)
+        linear_layer = partial(
+            _linear, num_experts=num_experts, bits=weight_bits, packed=packed, generator=seeded(seed)
+        )
         # Weights start at the scale that gives the inputs of every activation variance 1, with batch norm or without.
         # So the start does not depend on the depth. Only the output layer aims at initial_std.
         activated = _mean_square_after(ACTIVATIONS[activation])
         self.hidden = nn.ModuleList()
         inputs, mean_square, all_widths = code_dim, code_mean_square, 0
         for layer_width in _hidden_widths(architecture, width, depth):
-            linear = _linear(inputs, layer_width, num_experts, 1 / math.sqrt(inputs * mean_square), generator)
+            linear = linear_layer(inputs, layer_width, std=1 / math.sqrt(inputs * mean_square))
             norm = BatchNorm(layer_width, num_experts) if normalization == "batch" else nn.Identity()
             self.hidden.append(HiddenLayer(linear, norm, activation))
             all_widths += layer_width
             inputs = all_widths if architecture == "densenet" else layer_width
             grows = architecture == "residual" and len(self.hidden) > 1
             mean_square = mean_square + activated if grows else activated
-        self.output = _linear(
-            inputs, embedding_dim, num_experts, initial_std / math.sqrt(inputs * mean_square), generator
-        )
+        self.output = linear_layer(inputs, embedding_dim, std=initial_std / math.sqrt(inputs * mean_square))
 
     def forward(self, codes: Tensor, experts: Tensor | None = None) -> Tensor:
         """Codes [..., code_dim] -> [..., embedding_dim]. `experts` (int64 [...]) names the expert of each code."""
@@ -145,9 +151,22 @@ class HiddenLayer(nn.Module):
 
 
 def _linear(
-    inputs: int, outputs: int, num_experts: int, std: float, generator: torch.Generator
-) -> nn.Linear | ExpertLinear:
-    if num_experts > 1:
+    inputs: int,
+    outputs: int,
+    *,
+    std: float,
+    num_experts: int,
+    bits: int,
+    packed: bool,
+    generator: torch.Generator,
+) -> nn.Linear | ExpertLinear | RoundedLinear:
+    experts = (num_experts,) if num_experts > 1 else ()
+    if bits < 32:
+        shape = (*experts, outputs, inputs)
+        values = None if packed else normal(*shape, std=std, generator=generator)
+        bias = nn.Parameter(torch.zeros(*experts, outputs))
+        return RoundedLinear(RoundedMatrix(shape, bits=bits, values=values), bias)
+    if experts:
         return ExpertLinear(inputs, outputs, num_experts, std=std, generator=generator)
     linear = nn.Linear(inputs, outputs, device="meta")  # so that its own start does not draw from the global generator
     linear.weight = normal(outputs, inputs, std=std, generator=generator)

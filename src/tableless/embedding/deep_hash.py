@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .budget import BYTES_PER_PARAMETER, Budget, fit_to_budget, resolve_budget
+from .budget import Budget, fit_to_budget, resolve_budget
 from .decoders import Architecture, EmbeddingNetwork, Normalization
 from .encoders import (
     BinaryEncoder,
@@ -18,19 +18,27 @@ from .encoders import (
     RandomFourierEncoder,
     SideFeatureEncoder,
 )
-from .from_nothing import BeginningWatch
 from .hashing import HashFamily, derive_seed
 from .id_batches import checked_ids, with_distinct_ids
 from .inference.folding import ExpertsApart
 from .inference.int8 import Int8Network
 from .inference.network import FloatNetwork
 from .layers import Activation
+from .rounded_matrix import RoundedLinear, pack_all, unpack_all
+from .rounding import require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served
 from .side_features import SideFeatures
+from .watch import BeginningWatch
 
 Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
 
-PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization": "batch", "num_experts": 1}
+PAPER_NETWORK: dict[str, Any] = {
+    "num_hashes": 1024,
+    "depth": 5,
+    "normalization": "batch",
+    "num_experts": 1,
+    "weight_bits": 32,
+}
 """The network of the paper, as arguments for `from_budget`."""
 
 # Found on validation data of MovieLens-1M by fitting to a trained table: 64 hashes tell ids apart as well as 1024, and
@@ -38,6 +46,8 @@ PAPER_NETWORK: dict[str, Any] = {"num_hashes": 1024, "depth": 5, "normalization"
 _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
 # Experts of this size (some 170 wide) memorise as well as one large network, at a fraction of its arithmetic.
 _PARAMETERS_PER_EXPERT = 110_000
+# Of a budget in bytes. Fewer bits buy more weights, which then hold no more (docs/tried.md).
+_BEST_BITS = 8
 
 
 class DeepHashEmbedding(EmbeddingScheme):
@@ -63,6 +73,10 @@ class DeepHashEmbedding(EmbeddingScheme):
         side_features: What is known about ids; it becomes part of the code. A mapping, as in `config`, makes empty side
             features, to be filled by `add` or by a state dict.
         initial_std: The standard deviation of the vectors before training.
+        weight_bits: How weights are stored: 32 is float32, 16 is bfloat16, and 8 down to 2 are integers with a scale
+            for each unit. Biases and batch norm stay float32.
+        packed: Is it built in the form that is stored, to be loaded? Otherwise in the form that is trained, in which
+            weights are float32 and are rounded whenever they are used. `pack` and `unpack` turn one into the other.
         seed: Hash functions and weights follow from it.
 
     Example:
@@ -77,6 +91,7 @@ class DeepHashEmbedding(EmbeddingScheme):
 
     open_vocabulary = True
     is_computed = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"weight_bits": 32, "packed": False}
 
     def __init__(
         self,
@@ -95,6 +110,8 @@ class DeepHashEmbedding(EmbeddingScheme):
         vocab_size: int | None = None,
         side_features: SideFeatures | Mapping[str, Any] | None = None,
         initial_std: float = INITIAL_STD,
+        weight_bits: int = 32,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -111,6 +128,8 @@ class DeepHashEmbedding(EmbeddingScheme):
         self.encoding = encoding
         self.vocab_size = vocab_size
         self.initial_std = initial_std
+        self.weight_bits = weight_bits
+        self.packed = packed
         self.seed = seed
         self.encoder: Encoder
         if encoding == "dense-hash":
@@ -132,6 +151,8 @@ class DeepHashEmbedding(EmbeddingScheme):
             num_experts=num_experts,
             code_mean_square=self.encoder.mean_square,
             initial_std=initial_std,
+            weight_bits=weight_bits,
+            packed=packed,
             seed=seed,
         )
         self.router = HashFamily(1, num_experts, derive_seed(seed, "expert")) if num_experts > 1 else None
@@ -140,7 +161,7 @@ class DeepHashEmbedding(EmbeddingScheme):
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights. Repeated ids are computed once."""
         if self.training:
-            self._beginning.see_batch(self.decoder.output.get_parameter("bias"))
+            self._beginning.see_batch(next(self.decoder.parameters()))
         return with_distinct_ids(self._compute, checked_ids(ids))
 
     def _compute(self, ids: Tensor) -> Tensor:
@@ -166,7 +187,19 @@ class DeepHashEmbedding(EmbeddingScheme):
     @property
     def output_layer(self) -> tuple[Tensor, Tensor]:
         """The last layer of the network, of all experts."""
-        return self.decoder.output.weight, self.decoder.output.bias
+        output = self.decoder.output
+        weight = output.weight.values if isinstance(output, RoundedLinear) else output.weight
+        return weight, output.bias
+
+    def pack(self) -> None:
+        """Round the weights for good."""
+        pack_all(self)
+        self.packed = True
+
+    def unpack(self) -> None:
+        """Make the weights trainable again."""
+        unpack_all(self)
+        self.packed = False
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
         """Its network with batch norm folded in, in float32 or int8."""
@@ -196,13 +229,17 @@ class DeepHashEmbedding(EmbeddingScheme):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, **options: Any) -> Self:
         """The widest network the budget pays for, in the shape that memorises best (docs/decisions.md).
 
-        `options` are constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the
-        paper. `vocab_size` says what a budget like "1/4" comes to. The scheme serves ids beyond it just as well, except
-        with an encoding that depends on the vocabulary.
+        A budget in bytes is spent on weights of 8 bits, a number of parameters on weights of 32 bits. `options` are
+        constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the paper.
+        `vocab_size` says what a budget like "1/4" comes to. The scheme serves ids beyond it just as well, except with
+        an encoding that depends on the vocabulary.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        num_experts = max(1, round(allowed.num_bytes / BYTES_PER_PARAMETER / _PARAMETERS_PER_EXPERT))
-        chosen = {**_BEST_NETWORK, "num_experts": num_experts, **options}
+        bits = options.get("weight_bits", 32 if allowed.unit == "parameters" else _BEST_BITS)
+        require_bits("weight_bits", bits)
+        num_weights = allowed.amount if allowed.unit == "parameters" else allowed.amount * 8 / bits
+        num_experts = max(1, round(num_weights / _PARAMETERS_PER_EXPERT))
+        chosen = {**_BEST_NETWORK, "weight_bits": bits, "num_experts": num_experts, **options}
         if chosen.get("encoding", "dense-hash") != "dense-hash":
             chosen["vocab_size"] = vocab_size
         return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **chosen), allowed)

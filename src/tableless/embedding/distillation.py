@@ -94,11 +94,11 @@ def distil(
 ) -> Distillation:
     """Fit a scheme to the rows of a trained table. The data that the table was trained on is not needed.
 
-    The scheme is changed in place. Schemes made of tables are computed (by means, least squares or a singular value
-    decomposition). Networks learn the rows step by step; only they use the arguments from `visits` on. The scale and
-    the mean of the table do not matter: networks learn rows without them, and get them back in their output layer. If a
-    fit diverges, it begins again at half the learning rate. If a fit is worse than the mean row, every id gets the mean
-    row.
+    The scheme is changed in place; a packed one is unpacked. Schemes made of tables are computed (by means, least
+    squares or a singular value decomposition). Networks learn the rows step by step; only they use the arguments from
+    `visits` on. The scale and the mean of the table do not matter: networks learn rows without them, and get them back
+    in their output layer. If a fit diverges, it begins again at half the learning rate. If a fit is worse than the mean
+    row, every id gets the mean row.
 
     A `tableless.embedding.PoorFitWarning` says so if more than a tenth of the variance is unexplained.
 
@@ -144,6 +144,7 @@ def distil(
     if rows.shape != (len(ids), scheme.embedding_dim):
         raise ValueError(f"the table has shape {tuple(rows.shape)}; expected [{len(ids)}, {scheme.embedding_dim}]")
     start = time.perf_counter()
+    scheme.unpack()
     target = _target(rows, ids, metric, weights, device=next(scheme.parameters()).device)
     learner, left = scheme.fit_directly(target.ids, target.rows, metric=target.metric, weights=target.weights)
     steps, settings, is_mean = 0, dict[str, Any](), False

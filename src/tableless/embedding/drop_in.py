@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from .bag import EmbeddingBag, Mode
 from .computed_rows import REFUSAL, ComputedRows
-from .scheme import EmbeddingScheme
+from .scheme import EmbeddingScheme, like_vectors
 from .watch import Watch
 
 
@@ -110,7 +110,7 @@ class DropIn(nn.Module):
         return rows
 
     def _all_vectors(self) -> Tensor:
-        return self._vectors(torch.arange(self.num_embeddings, device=next(self.scheme.parameters()).device))
+        return self._vectors(torch.arange(self.num_embeddings, device=like_vectors(self.scheme).device))
 
     def _vectors(self, ids: Tensor) -> Tensor:
         vectors: Tensor = self.scheme(ids).to(self.dtype)
@@ -156,7 +156,7 @@ class DropInEmbeddingBag(DropIn):
         )
         weights = None
         if per_sample_weights is not None:
-            weights = per_sample_weights.to(next(self.scheme.parameters()).dtype)
+            weights = per_sample_weights.to(like_vectors(self.scheme).dtype)
         return bag(_as_ids(input), offsets, per_sample_weights=weights).to(self.dtype)
 
     def extra_repr(self) -> str:

@@ -8,7 +8,7 @@ The results of these functions can never change: trained models depend on them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -115,11 +115,9 @@ def torch_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor
 @torch.library.custom_op("tableless::buckets", mutates_args=(), device_types="cpu")
 def kernel_buckets(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     """The formula as one compiled loop. It is a torch operator, so that torch.compile and torch.export know it."""
-    from ..kernels import hashing as loops
+    from ..kernels import id_loops as loops
 
-    out = torch.empty(*ids.shape, len(coefficients), dtype=torch.int64)
-    loops.buckets(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
-    return out
+    return _filled(loops.buckets, ids, coefficients, num_buckets, torch.int64)
 
 
 @kernel_buckets.register_fake
@@ -130,16 +128,23 @@ def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
 @torch.library.custom_op("tableless::uniform_codes", mutates_args=(), device_types="cpu")
 def kernel_uniform_codes(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     """Buckets scaled to [-1, 1], as float32. The buckets are not stored, which saves three quarters of the memory."""
-    from ..kernels import hashing as loops
+    from ..kernels import id_loops as loops
 
-    out = torch.empty(*ids.shape, len(coefficients), dtype=torch.float32)
-    loops.uniform_codes(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
-    return out
+    return _filled(loops.uniform_codes, ids, coefficients, num_buckets, torch.float32)
 
 
 @kernel_uniform_codes.register_fake
 def _(ids: Tensor, coefficients: Tensor, num_buckets: int) -> Tensor:
     return torch.empty(*ids.shape, coefficients.shape[0], dtype=torch.float32, device=ids.device)
+
+
+def _filled(
+    loop: Callable[..., None], ids: Tensor, coefficients: Tensor, num_buckets: int, dtype: torch.dtype
+) -> Tensor:
+    """What a loop writes for ids [...]: [..., num_hashes]."""
+    out = torch.empty(*ids.shape, len(coefficients), dtype=dtype)
+    loop(*_arrays(ids, coefficients), num_buckets, out.view(-1, len(coefficients)).numpy())
+    return out
 
 
 def _arrays(ids: Tensor, coefficients: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,20 +15,25 @@ from typing_extensions import Self
 from .budget import Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding
 from .id_batches import checked_ids
+from .rounded_matrix import pack_all, unpack_all
+from .rounding import bytes_per_row, require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from .tables.frequent_rows import FrequentRows
 
 _HEAD_SHARE = 0.1  # on ML-1M at 1/4 more rows meant a lower validation AUC (docs/decisions.md)
+_FEWEST_BITS_OF_ROWS = 8  # with which rows lose nothing
 
 
 class HeadAndTail(EmbeddingScheme):
     """The `num_frequent` most frequent ids have a row each (`head`); a deep hash embedding computes the rest (`tail`).
 
-    `assign_frequent` says which they are. `network` are the arguments of the `DeepHashEmbedding`.
+    `assign_frequent` says which they are. `network` are the arguments of the `DeepHashEmbedding`. Rows are stored in
+    `row_bits` for each number (32 is float32), the weights of the network in its own `weight_bits`.
     """
 
     open_vocabulary = True
     is_computed = True
+    old_defaults: ClassVar[Mapping[str, Any]] = {"row_bits": 32, "packed": False}
 
     def __init__(
         self,
@@ -36,15 +42,22 @@ class HeadAndTail(EmbeddingScheme):
         num_frequent: int,
         network: Mapping[str, Any],
         initial_std: float = INITIAL_STD,
+        row_bits: int = 32,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        require_bits("row_bits", row_bits)
         self.embedding_dim = embedding_dim
         self.num_frequent = num_frequent
         self.initial_std = initial_std
+        self.row_bits = row_bits
+        self.packed = packed
         self.seed = seed
-        self.head = FrequentRows(num_frequent, embedding_dim, std=initial_std, generator=seeded(seed))
-        self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, seed=seed)
+        self.head = FrequentRows(
+            num_frequent, embedding_dim, std=initial_std, generator=seeded(seed), bits=row_bits, packed=packed
+        )
+        self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, packed=packed, seed=seed)
         self.network = _arguments(self.tail)  # plain values: of side features only their kind
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -69,6 +82,18 @@ class HeadAndTail(EmbeddingScheme):
         """The head's rows are taken over as they are; the tail has to learn the others."""
         learner, _ = self.tail.fit_directly(ids, rows, metric=metric, weights=weights)
         return learner, ~self.head.take_over(ids, rows, weights)
+
+    def pack(self) -> None:
+        """Round rows and weights for good."""
+        self.tail.pack()
+        pack_all(self.head)
+        self.packed = True
+
+    def unpack(self) -> None:
+        """Make rows and weights trainable again."""
+        self.tail.unpack()
+        unpack_all(self.head)
+        self.packed = False
 
     def expect_training_from_nothing(self) -> None:
         """Do not warn for the tail."""
@@ -106,23 +131,32 @@ class HeadAndTail(EmbeddingScheme):
     ) -> Self:
         """`head_share` of the budget for rows, the rest for the network, whose `from_budget` gets the `options`.
 
+        If the weights of the network have 8 bits or fewer, the numbers of a row have 8.
         `frequencies` [vocab_size] counts how often each id 0, 1, … occurs. Without it low ids count as frequent.
         """
         if not 0 <= head_share < 1:
             raise ValueError(f"head_share is {head_share}; it must be at least 0 and less than 1")
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        row = embedding_dim if allowed.unit == "parameters" else 4 * embedding_dim + 8  # with the id
-        num_frequent = min(int(allowed.amount * head_share) // row, vocab_size)
         sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size, **options}
+        whole = partial(DeepHashEmbedding.from_budget, allowed, **sizes)
+        with torch.device("meta"):
+            row_bits = max(whole().weight_bits, _FEWEST_BITS_OF_ROWS)
+        row = embedding_dim if allowed.unit == "parameters" else _bytes_of_row(embedding_dim, row_bits)
+        num_frequent = min(int(allowed.amount * head_share) // row, vocab_size)
         try:
             tail = DeepHashEmbedding.from_budget(allowed.without(num_frequent * row), **sizes)
         except ValueError:  # the rest is too small for a network, so the network gets everything
-            num_frequent, tail = 0, DeepHashEmbedding.from_budget(allowed, **sizes)
+            num_frequent, tail = 0, whole()
         network = {**_arguments(tail), **options}  # side features as they were given, with their rows
-        scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, seed=seed)
+        scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, row_bits=row_bits, seed=seed)
         if frequencies is not None:
             scheme.head.assign_by(frequencies, vocab_size=vocab_size)
         return scheme
+
+
+def _bytes_of_row(embedding_dim: int, bits: int) -> int:
+    """With the id, and the scale that integers have."""
+    return 8 + bytes_per_row(embedding_dim, bits) + (2 if bits <= 8 else 0)
 
 
 class _Exported(nn.Module):
@@ -144,6 +178,5 @@ def _both(ids: Tensor, head: FrequentRows, tail: nn.Module) -> Tensor:
 
 def _arguments(network: DeepHashEmbedding) -> dict[str, Any]:
     """The arguments that build it again, without those that head and tail share."""
-    return {
-        name: value for name, value in network.config.items() if name not in ("embedding_dim", "initial_std", "seed")
-    }
+    shared = ("embedding_dim", "initial_std", "packed", "seed")
+    return {name: value for name, value in network.config.items() if name not in shared}

@@ -37,10 +37,10 @@ def distinct_ids(ids: Tensor) -> tuple[Tensor, Tensor | None]:
     if not uses_kernels(ids):
         distinct, numbers = torch.unique(ids, return_inverse=True)
         return (ids, None) if len(distinct) == ids.numel() else (distinct, numbers)
-    from ..kernels import id_index
+    from ..kernels import id_loops
 
     # A hash table, since most batches of the library's own training have no repeats and need not pay for a sort.
     flat = ids.reshape(-1).contiguous()
     firsts, numbers = torch.empty_like(flat), torch.empty_like(flat)
-    count = id_index.distinct(flat.numpy(), firsts.numpy(), numbers.numpy())
+    count = id_loops.distinct(flat.numpy(), firsts.numpy(), numbers.numpy())
     return (ids, None) if count == len(flat) else (flat[firsts[:count]], numbers.view(ids.shape))

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..hints import require_known_name
 from .budget import BYTES_PER_PARAMETER, Budget, is_share, resolve_budget
-from .choices import require_known_name
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
 from .drop_in import drop_in_for

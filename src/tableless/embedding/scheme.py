@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -49,6 +50,10 @@ class EmbeddingScheme(nn.Module, ABC):
     """Does a network compute its vectors? If not, they are looked up in tables."""
     is_the_table: bool = False
     """Does it hold every row of a table as it is? Then there is nothing to fit."""
+    needs_table: bool = False
+    """Can it only be fitted to the rows of a trained table? Then nothing is learned from random numbers."""
+    rounds_rows: bool = False
+    """Does a fit round every row to one of few values? Then users and items are fitted by turns (by_turns.py)."""
     num_experts: int = 1
     """How many networks share the ids. Each id belongs to one of them."""
     tuning_rate: float = 1e-3
@@ -117,8 +122,12 @@ class EmbeddingScheme(nn.Module, ABC):
 
     @property
     def num_parameters(self) -> int:
-        """Trainable parameters; hash coefficients are buffers and do not count."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        """Parameters that are trained, also of a packed scheme; hash coefficients are buffers and do not count."""
+        config, trained = self.config, self
+        if config.get("packed", False):
+            with torch.device("meta"):
+                trained = type(self)(**{**config, "packed": False})
+        return sum(parameter.numel() for parameter in trained.parameters())
 
     def pack(self) -> None:
         """Round what is trained to the form that is stored, for good (by default they are the same).
@@ -128,6 +137,20 @@ class EmbeddingScheme(nn.Module, ABC):
         served, with the few bits alone. Both give the same vectors.
         """
 
+    def unpack(self) -> None:
+        """Make a packed scheme trainable again (by default nothing has to be done). Its vectors stay the same.
+
+        Its parameters are new ones, so an optimizer is made afterwards.
+        """
+
+    def stored(self) -> EmbeddingScheme:
+        """The scheme as it is stored: itself, or a packed copy if it is in the form that is trained."""
+        if self.config.get("packed", True):
+            return self
+        copied = copy.deepcopy(self)
+        copied.pack()
+        return copied
+
     def bytes_by_part(self) -> dict[str, int]:
         """The bytes that must be stored to answer for raw ids, by part, in the form in which the scheme is stored.
 
@@ -136,7 +159,10 @@ class EmbeddingScheme(nn.Module, ABC):
         (`IdRows`).
         """
         parts: dict[str, int] = {}
+        own = self.state_dict()
         for name, tensor in self._as_stored().state_dict().items():
+            # What both forms have is counted as it is here: a config does not have the rows of side features.
+            tensor = own[name] if name in own and own[name].dtype == tensor.dtype else tensor
             part = self.part_of(name)
             parts[part] = parts.get(part, 0) + tensor.numel() * tensor.element_size()
         return parts
@@ -181,6 +207,13 @@ def require_known(ids: Tensor, vocab_size: int) -> None:
             f"id {unknown} has no row: this scheme was sized for the ids 0 to {vocab_size - 1}. "
             "Number raw ids from 0 first, or take a scheme that is open to new ids, such as 'dhe'"
         )
+
+
+def like_vectors(scheme: EmbeddingScheme) -> Tensor:
+    """An empty tensor of the type and on the device that the vectors of a scheme have, packed or not."""
+    tensors = [*scheme.parameters(), *scheme.buffers()]
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+    return floats[0].new_empty(0) if floats else torch.empty(0, device=tensors[0].device)
 
 
 def normal(*shape: int, std: float, generator: torch.Generator) -> nn.Parameter:

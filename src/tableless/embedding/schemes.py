@@ -9,6 +9,7 @@ from .scheme import EmbeddingScheme
 from .tables import (
     BloomEmbedding,
     ClusteredCompositionalEmbedding,
+    CodedEmbedding,
     CompositionalEmbedding,
     FullEmbedding,
     HashEmbedding,
@@ -30,6 +31,7 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
     "compositional": CompositionalEmbedding,
     "low-rank": LowRankEmbedding,
     "head-and-tail": HeadAndTail,
+    "coded": CodedEmbedding,
     "quantized": QuantizedEmbedding,
     "product-quantized": ProductQuantizedEmbedding,
     "cce": ClusteredCompositionalEmbedding,

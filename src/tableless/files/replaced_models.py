@@ -20,9 +20,8 @@ from ..embedding.drop_in import DropIn, drop_in_for
 from ..embedding.replacement import put_in_place
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.tables_in_model import Places, Table
-from .scheme_directory import Model, build_scheme, describe_scheme, read_json, refuse_long_loops
-from .tensors import load_tensors, read_shapes, save_tensors
-from .whole import replacing, write_text
+from .scheme_directory import Model, build_scheme, describe_scheme, read_json, refuse_long_loops, require_integers
+from .whole import load_tensors, read_shapes, replacing, save_tensors, write_text
 
 PLAN, ALL_WEIGHTS = "replaced.json", "replaced.safetensors"
 _VERSION = 1
@@ -33,7 +32,8 @@ def save_replaced(model: nn.Module, directory: str | os.PathLike[str]) -> None:
     """Write a model whose tables were replaced: which schemes stand where, and the weights of the whole model.
 
     The files are `replaced.json` and `replaced.safetensors`. What else your library keeps about a model (its config,
-    its tokenizer) is not in them; save that by the library's own means, in the same directory if you like.
+    its tokenizer) is not in them; save that by the library's own means, in the same directory if you like. Schemes
+    with weights of few bits are written packed; the model itself stays trainable.
 
     Args:
         model: A model that `tableless.replace_embeddings` has changed.
@@ -53,10 +53,17 @@ def save_replaced(model: nn.Module, directory: str | os.PathLike[str]) -> None:
         save_replaced(model, "out/small")
         ```
     """
-    tables = _plan_of(model)
-    if not tables:
+    replaced = _drop_ins(model)
+    if not replaced:
         raise ValueError("no table of the model was replaced, so save it as usual; replace_embeddings comes before")
-    weights, same = _without_repetitions(model.state_dict())
+    state, tables = model.state_dict(), []
+    for drop_ins in replaced:
+        own = next(iter(drop_ins.values()))
+        stored = own.scheme.stored()
+        size = {"rows": own.num_embeddings, "embedding_dim": own.embedding_dim}
+        tables.append({"names": list(drop_ins), **size, "scheme": describe_scheme(stored)})
+        state = _with_scheme(state, stored, list(drop_ins))
+    weights, same = _without_repetitions(state)
     plan = {"version": _VERSION, "tables": tables, "same_weights": same}
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +84,9 @@ def load_replaced(model: Model, directory: str | os.PathLike[str]) -> Model:
         directory: The directory that was written to.
 
     Returns:
-        The same model. Its mode (training or eval) and its device stay.
+        The same model. Its mode (training or eval) and its device stay. Schemes with weights of few bits are packed, as
+        they were saved; to train further, call `unpack()` of each scheme (`model.get_submodule(name).scheme`) before
+        you make the optimizer.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -117,24 +126,29 @@ def load_replaced(model: Model, directory: str | os.PathLike[str]) -> Model:
     places = [_tables_at(model, names, size) for (names, _), size in zip(described, sizes, strict=True)]
     _compare(_shapes_after(model, places, sketches), _repeated(shapes, same, plan), weights)
     tensors = _repeated(load_tensors(weights), same, plan)
+    for (names, _), sketch in zip(described, sketches, strict=True):
+        require_integers(sketch.state_dict(prefix=f"{names[0]}.scheme."), tensors, weights)
     for tables, (names, table) in zip(places, described, strict=True):
         put_in_place(model, tables, _with_weights(build_scheme(table["scheme"]), tensors, names[0], tables))
     model.load_state_dict(tensors)
     return model
 
 
-def _plan_of(model: nn.Module) -> list[dict[str, Any]]:
-    """The schemes of the model, and the names of the modules that use each."""
+def _drop_ins(model: nn.Module) -> list[dict[str, DropIn]]:
+    """For each scheme of the model, the modules that use it, by name."""
     by_scheme: dict[int, dict[str, DropIn]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, DropIn):
             by_scheme.setdefault(id(module.scheme), {})[name] = module
-    tables = []
-    for drop_ins in by_scheme.values():
-        own = next(iter(drop_ins.values()))
-        size = {"rows": own.num_embeddings, "embedding_dim": own.embedding_dim}
-        tables.append({"names": list(drop_ins), **size, "scheme": describe_scheme(own.scheme)})
-    return tables
+    return list(by_scheme.values())
+
+
+def _with_scheme(state: Mapping[str, Any], scheme: EmbeddingScheme, names: list[str]) -> dict[str, Any]:
+    """The state dict of a model with this scheme in the places of these names."""
+    prefixes = tuple(f"{name}.scheme." for name in names)
+    weights = scheme.state_dict()
+    others = {key: value for key, value in state.items() if not key.startswith(prefixes)}
+    return others | {f"{prefix}{key}": value for prefix in prefixes for key, value in weights.items()}
 
 
 def _without_repetitions(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -18,14 +18,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import torch
 from torch import Tensor, nn
 
-from ..embedding.choices import require_known_name
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.hashing import ENCODING_VERSION
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import SCHEMES
 from ..embedding.side_features import SideFeatures
-from .tensors import load_tensors, read_shapes, save_tensors
-from .whole import replacing, write_text
+from ..hints import require_known_name
+from .whole import load_tensors, read_shapes, replacing, save_tensors, write_text
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -59,6 +58,8 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
 def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:
     """Write a scheme to a directory, as `config.json` and `model.safetensors`.
 
+    A scheme with weights of few bits is written packed; the object itself stays trainable.
+
     Args:
         scheme: Any scheme of `tableless.SCHEMES`.
         directory: Where to write. It is made if it does not exist. A scheme that is there already is replaced.
@@ -74,14 +75,8 @@ def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> N
         save_scheme(scheme, "out/films")
         ```
     """
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / CONFIG) as config, replacing(folder / WEIGHTS) as weights:
-        save_tensors(scheme.state_dict(), weights)
-        write_text(config, _as_json(describe_scheme(scheme)))
-        # Both are on the disk and still have to get their names. The config of an earlier scheme goes first and the new
-        # one comes last, so that a config never stands beside the wrong weights, even if this is cut off.
-        (folder / CONFIG).unlink(missing_ok=True)
+    stored = scheme.stored()
+    write_model(Path(directory), describe_scheme(stored), stored.state_dict())
 
 
 def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
@@ -91,7 +86,8 @@ def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
         directory: The directory that it was written to.
 
     Returns:
-        The scheme in eval mode. Its weights are equal to those that were saved, to the last bit.
+        The scheme in eval mode. Its vectors are equal to those that were saved, to the last bit. If its weights have
+        few bits it is packed; `scheme.unpack()` makes it trainable again.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -113,8 +109,14 @@ def load_scheme(directory: str | os.PathLike[str]) -> EmbeddingScheme:
 def write_model(directory: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write `config.json` and `model.safetensors`; each appears whole or not at all."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_tensors(tensors, directory / WEIGHTS)
-    write_text(directory / CONFIG, _as_json(config))
+    text, earlier = _as_json(config), directory / CONFIG
+    with replacing(earlier) as new_config, replacing(directory / WEIGHTS) as new_weights:
+        save_tensors(tensors, new_weights)
+        write_text(new_config, text)
+        # Both are on the disk and still have to get their names. An earlier config goes first, if it is another, and
+        # the new one comes last, so that a config never stands beside the wrong weights, even if this is cut off.
+        if earlier.exists() and earlier.read_text(encoding="utf-8", errors="replace") != text:
+            earlier.unlink()
 
 
 def read_model(directory: Path, description: Any, build: Callable[[Any], Model]) -> Model:
@@ -134,9 +136,24 @@ def read_model(directory: Path, description: Any, build: Callable[[Any], Model])
         sketch.load_state_dict({name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{weights} does not belong to the {CONFIG} beside it: {_reason(error)}") from None
+    tensors = load_tensors(weights)
+    require_integers(sketch.state_dict(), tensors, weights)
     model = build(description)
-    model.load_state_dict(load_tensors(weights))
+    model.load_state_dict(tensors)
     return model
+
+
+def require_integers(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], weights: Path) -> None:
+    """Refuse weights that have other numbers where integers belong, which torch would turn into wrong integers.
+
+    Floats may be of any type: a model may have been halved.
+    """
+    for name, tensor in expected.items():
+        if not tensor.is_floating_point() and found[name].dtype != tensor.dtype:
+            raise ValueError(
+                f"{weights} does not belong to the {CONFIG} beside it: {name} is of type {found[name].dtype}, and not "
+                f"{tensor.dtype}"
+            )
 
 
 def read_json(path: Path) -> dict[str, Any]:

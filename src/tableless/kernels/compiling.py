@@ -46,6 +46,14 @@ def _reinterpreted(context: Any, builder: Any, signature: Any, arguments: Any) -
     return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
 
+def _count_ones(typing_context: Any, bits: Any) -> Any:
+    return numba.uint64(numba.uint64), _counted
+
+
+def _counted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.ctpop(arguments[0])
+
+
 _in_loops: Any = numba.extending.intrinsic
 
 float_of_bits = _in_loops(_float_of_bits)
@@ -53,3 +61,6 @@ float_of_bits = _in_loops(_float_of_bits)
 
 bits_of_float = _in_loops(_bits_of_float)
 """Within a loop: the bits of a float32 as an int32."""
+
+count_ones = _in_loops(_count_ones)
+"""Within a loop: how many bits of a uint64 are set. Numba has no name for this instruction of the processor."""

@@ -146,8 +146,20 @@ class Recommender(nn.Module, ABC):
 
     @property
     def num_parameters(self) -> int:
-        """All trainable parameters."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        """All parameters that are trained, those of packed schemes as well."""
+        of_schemes = {id(parameter) for scheme in (self.users, self.items) for parameter in scheme.parameters()}
+        own = sum(parameter.numel() for parameter in self.parameters() if id(parameter) not in of_schemes)
+        return own + self.embedding_parameters
+
+    def pack(self) -> None:
+        """Bring both schemes into the form that is stored (`EmbeddingScheme.pack`)."""
+        self.users.pack()
+        self.items.pack()
+
+    def unpack(self) -> None:
+        """Bring both schemes into the form that is trained."""
+        self.users.unpack()
+        self.items.unpack()
 
 
 def rows_of_table(scheme: EmbeddingScheme) -> Tensor:

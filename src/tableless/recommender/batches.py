@@ -51,7 +51,7 @@ class Batches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        from ..kernels import sampling
+        from ..kernels import pair_loops
 
         self.batch_size = batch_size
         self.num_negatives = num_negatives
@@ -61,7 +61,7 @@ class Batches:
         self.world_size = world_size
         self._starts = np.asarray(train.starts)
         self._items = np.array(train.items)  # a copy: order in time no longer matters, order by item does
-        sampling.sort_within_users(self._starts, self._items)
+        pair_loops.sort_within_users(self._starts, self._items)
         self._user_marks = _Marks(train.num_users)
         self._item_marks = _Marks(train.num_items)
 
@@ -70,7 +70,7 @@ class Batches:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch; under several ranks, this rank's share of each."""
-        from ..kernels import sampling
+        from ..kernels import pair_loops
 
         order = _Order(len(self._items), np.random.default_rng([self.seed, number]))
         for index in range(len(self)):
@@ -80,7 +80,7 @@ class Batches:
             items = np.empty((len(chosen), 1 + self.num_negatives), np.int32)
             items[:, 0] = self._items[chosen]
             draw = np.random.SeedSequence([self.seed, number, index]).generate_state(1, np.uint64)[0] >> np.uint64(1)
-            sampling.sample_negatives(users, self._starts, self._items, self.num_items, int(draw), items[:, 1:])
+            pair_loops.sample_negatives(users, self._starts, self._items, self.num_items, int(draw), items[:, 1:])
             share = slice(self.rank, None, self.world_size)
             yield self._assemble(users[share], items[share])
 
@@ -163,10 +163,10 @@ class _Marks:
 
     def distinct(self, rows: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
         """The distinct rows, and the position of each of `rows` among them."""
-        from ..kernels import sampling
+        from ..kernels import pair_loops
 
         flat = np.ascontiguousarray(rows).reshape(-1)
         distinct, inverse = np.empty(len(flat), np.int64), np.empty(len(flat), np.int64)
-        count = sampling.mark_distinct(flat, self._batch, self._last_batch, self._position, distinct, inverse)
+        count = pair_loops.mark_distinct(flat, self._batch, self._last_batch, self._position, distinct, inverse)
         self._batch += 1
         return torch.from_numpy(distinct[:count].copy()), torch.from_numpy(inverse.reshape(rows.shape))

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..data.config import DataConfig, RowRules
 from ..data.in_memory import Data, data_configs, temporary_folder
-from ..data.loading import DataConfig
-from ..data.row_rules import RowRules
 from ..embedding.budget import Budget
 from ..embedding.schemes import SCHEMES
 from .comparison import Plan, run_comparison, summarise_runs

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
 from ..data.splits import Split
-from ..embedding.choices import require_known_name
 from ..embedding.schemes import SCHEMES
 from ..files.whole import append_line, read_lines
+from ..hints import require_known_name
 from .evaluation import METRICS
 from .models import find_backbone
 from .recipes import is_too_large, train_teacher

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..extras import install_hint
 from ..files.whole import replacing
-from .advice import is_above_popularity
+from ..hints import install_hint
 from .comparison import Result
-from .evaluation import METRICS
+from .evaluation import METRICS, is_above_popularity
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,8 +14,7 @@ from torch import Tensor, tensor
 
 from ..data.interactions import Interactions
 from ..files.scheme_directory import read_json
-from ..files.tensors import load_tensors, save_tensors
-from ..files.whole import write_text
+from ..files.whole import load_tensors, save_tensors, write_text
 from .models import Recommender
 from .run_directory import RunDirectory, item_list
 from .training import EpochReport
@@ -83,10 +82,16 @@ class TrainingJournal:
         save_tensors({**state, "epochs": tensor(report.epoch + 1)}, self.files.resume_state)
         self._add_to_tensorboard(report)
 
-    def finish(self, model: Recommender, train: Interactions, results: Mapping[str, Any]) -> None:
-        """Add the lists of items and users, then what was measured: with the results, the run has ended."""
+    def finish(
+        self, model: Recommender, config: Mapping[str, Any], train: Interactions, results: Mapping[str, Any]
+    ) -> None:
+        """Write the packed model and its config, lists of items and users, then what was measured.
+
+        With the results, the run has ended. What is needed to train on stays as it was, in the form that is trained.
+        """
         if not self._writes:
             return
+        self.files.write_model(config, model.state_dict())
         names = train.item_names if train.item_names is not None else np.array(train.item_ids)
         counts = np.bincount(train.items, minlength=train.num_items)
         items = item_list(names, ids=train.item_ids, actions=counts)
@@ -104,15 +109,21 @@ class TrainingJournal:
                 events.add_scalar(name, getattr(report, name), report.epoch)
 
     def _refuse_another_run(self) -> None:
-        """Resuming with other settings would silently mix two experiments; more epochs are the exception."""
+        """Resuming with other settings would silently mix two experiments; more epochs are the exception.
+
+        A run that has come to its end says that its schemes are packed. That makes it no other run.
+        """
         found = read_json(self.files.config)
         for key in found.keys() | self.config.keys():
-            ours, theirs = _without_epochs(self.config.get(key)), _without_epochs(found.get(key))
+            ours, theirs = _comparable(self.config.get(key)), _comparable(found.get(key))
             if ours != theirs and key != "versions":
                 raise ValueError(
                     f"{self.files.path} was started with another {key} ({theirs} instead of {ours}); give another --out"
                 )
 
 
-def _without_epochs(value: Any) -> Any:
-    return {key: item for key, item in value.items() if key != "epochs"} if isinstance(value, dict) else value
+def _comparable(value: Any) -> Any:
+    """A part of a config without what may differ when a run is resumed."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _comparable(item) for key, item in value.items() if key not in ("epochs", "packed")}

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..data.config import DataConfig, RowRules, recorded_data
 from ..data.interactions import Interactions, Rows
-from ..data.loading import DataConfig, load_split, recorded_data
-from ..data.row_rules import RowRules
+from ..data.loading import load_split
 from ..data.sources import DATASETS
 from ..data.splits import Split
 from ..data.world import World
 from ..embedding.ids import to_ids
-from .advice import popularity_warning
-from .evaluation import means_and_errors, measure_on_sample, measure_scorer
+from .evaluation import means_and_errors, measure_on_sample, measure_scorer, popularity_warning
 from .models import Recommender
 from .ranking import Outcome, draw_sample, outcome_of
 from .run_directory import Side, StoredRun

@@ -1,15 +1,235 @@
-"""The backbones by name, and a recommender as plain values: what `config.json` says of a model, and the way back."""
+"""The backbones GMF and MLP, and a recommender as plain values: what `config.json` says of it, and the way back."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
-from ..embedding.choices import require_known_name
-from ..files.scheme_directory import build_scheme, describe_scheme
-from .backbone import Recommender
-from .gmf import GMF
-from .mlp import MLP
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ..embedding.scheme import EmbeddingScheme, normal, seeded
+from ..embedding.side_features import SideFeatures
+from ..files.scheme_directory import build_scheme, describe_scheme, require_kinds
+from ..hints import require_known_name
+from .backbone import Recommender, TableTarget, rows_of_table
+from .pair_scores import Layers, after_first, pair_products, score_everything, score_pairs
+
+# The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
+# first direction is the popularity that all users share: by that power it would take nearly all attention. Half the
+# power did best without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was
+# just ahead).
+_POWER = 0.25
+
+
+class GMF(Recommender):
+    """Generalised matrix factorisation: a weighted sum over the product of user and item vector (section 4.1.3).
+
+    Args:
+        users: The scheme of the users.
+        items: The scheme of the items, with as many dimensions.
+        seed: Not used, because every weight starts at one; there because every backbone has it.
+
+    Example:
+        ```python
+        import torch
+        from tableless import GMF, DeepHashEmbedding, to_ids
+
+        users = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000)
+        items = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000, seed=1)
+        model = GMF(users=users, items=items)
+        scores = model(to_ids(["ann", "ben"]), torch.tensor([[1, 2, 3], [1, 2, 3]]))  # [2, 3], logits
+        ```
+    """
+
+    pairs_per_second = 2e8
+    scores_are_products = True
+    table_decay = 0.2  # without it, a table overfits rare ids, and what learns from the table learns that, too
+
+    def __init__(self, *, users: EmbeddingScheme, items: EmbeddingScheme, seed: int = 0) -> None:
+        super().__init__(users=users, items=items, seed=seed)
+        self.weight = nn.Parameter(torch.ones(users.embedding_dim))  # plain matrix factorisation to begin with
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Vectors [batch, dim] and [batch, candidates, dim] -> [batch, candidates]."""
+        return torch.bmm(items, (users * self.weight).unsqueeze(-1)).squeeze(-1) + self.bias
+
+    def prepare_users(self, users: Tensor) -> Tensor:
+        """The weight is applied once per user, not once per pair."""
+        return users * self.weight
+
+    def prepare_items(self, items: Tensor) -> Tensor:
+        """Nothing to prepare."""
+        return items
+
+    def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """Inner products, without a copy of the vectors for each pair."""
+        return pair_products(users, items, user, item) + self.bias
+
+    def score_all(self, users: Tensor, items: Tensor) -> Tensor:
+        """One matrix product."""
+        return torch.addmm(self.bias, users, items.T)
+
+    def score_lists(self, users: Tensor, items: Tensor, item: Tensor) -> Tensor:
+        """As in training."""
+        return self.score_pairs(users, items, torch.arange(len(users), device=users.device), item)
+
+    def targets(self) -> dict[Literal["users", "items"], TableTarget]:
+        """Factors of the same scores that share out each direction's weight σ evenly between users and items."""
+        users, items = rows_of_table(self.users).double(), rows_of_table(self.items).double()
+        user_basis, user_rest = _orthogonal(users * self.weight.detach().double())
+        item_basis, item_rest = _orthogonal(items)
+        left, sigma, right = torch.linalg.svd(user_rest @ item_rest.mT)
+        metric = torch.diag((sigma / sigma.mean()) ** _POWER).float()
+        return {
+            "users": TableTarget((user_basis @ left * sigma.sqrt()).float(), metric),
+            "items": TableTarget((item_basis @ right.mT * sigma.sqrt()).float(), metric),
+        }
+
+    def take_over(self, teacher: Self) -> None:
+        """The bias alone: the teacher's weight is in its targets already."""
+        super().take_over(teacher)
+        with torch.no_grad():
+            self.weight.fill_(1)
+
+
+def _orthogonal(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """[n, dim] as a product [n, dim] · [dim, dim], of which the first is orthogonal, also where n is less than dim."""
+    missing = max(0, rows.shape[1] - rows.shape[0])
+    basis, rest = torch.linalg.qr(torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]))
+    return basis[: rows.shape[0]], rest
+
+
+class MLP(Recommender):
+    """A deep network over user and item vector side by side: 256, 128, 64, then `embedding_dim` (section 4.1.3).
+
+    Args:
+        users: The scheme of the users.
+        items: The scheme of the items, with as many dimensions.
+        item_features: What is known of the items, by id. They enter beside the item's vector (section 4.8, RQ5).
+        seed: The first weights of the network follow from it.
+
+    Example:
+        ```python
+        import torch
+        from tableless import MLP, DeepHashEmbedding, to_ids
+
+        users, items = (DeepHashEmbedding(16, num_hashes=64, width=32, depth=2, seed=seed) for seed in (0, 1))
+        model = MLP(users=users, items=items)
+        scores = model(to_ids(["ann", "ben"]), torch.tensor([[1, 2, 3], [1, 2, 3]]))  # [2, 3], logits
+        ```
+    """
+
+    pairs_per_second = 2e6
+    learns_from = (GMF,)  # from actions alone, a table under a network overfits too soon (docs/decisions.md)
+    HIDDEN = (256, 128, 64)
+
+    def __init__(
+        self,
+        *,
+        users: EmbeddingScheme,
+        items: EmbeddingScheme,
+        item_features: SideFeatures | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(users=users, items=items, seed=seed)
+        self.item_features = item_features
+        generator = seeded(seed)
+        dim = users.embedding_dim
+        item_dim = dim + (item_features.code_dim if item_features else 0)
+        sizes = [dim + item_dim, *self.HIDDEN, dim]
+        self.first = _linear(sizes[0], sizes[1], generator)
+        self.layers = nn.ModuleList(_linear(before, after, generator) for before, after in pairwise(sizes[1:]))
+        self.output = _linear(dim, 1, generator)
+
+    @property
+    def extra_config(self) -> dict[str, Any]:
+        """The features' config, where there are any."""
+        return {} if self.item_features is None else {"item_features": self.item_features.config}
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, users: EmbeddingScheme, items: EmbeddingScheme, seed: int
+    ) -> Self:
+        """With item features, if the config has them; their values are among the weights."""
+        features = None
+        if "item_features" in config:
+            require_kinds(SideFeatures, config["item_features"])
+            features = SideFeatures(**config["item_features"])
+        return cls(users=users, items=items, item_features=features, seed=seed)
+
+    def with_schemes(self, *, users: EmbeddingScheme, items: EmbeddingScheme) -> Self:
+        """The features are a copy, so that both models can be saved in one file."""
+        features = copy.deepcopy(self.item_features)
+        return type(self)(users=users, items=items, item_features=features, seed=self.seed)
+
+    @property
+    def needs_item_ids(self) -> bool:
+        """Yes, if it has item features."""
+        return self.item_features is not None
+
+    def item_vectors(self, items: Tensor, item_ids: Tensor | None = None) -> Tensor:
+        """The item's vector and then its features. Features are found by id, never by row."""
+        if self.needs_item_ids and item_ids is None and not self.items.open_vocabulary:
+            raise ValueError(
+                "this model has item features, which are kept by id, and a table whose rows are no ids; "
+                "give the ids of the items as well (item_ids)"
+            )
+        return super().item_vectors(items, item_ids)
+
+    def with_features(self, vectors: Tensor, item_ids: Tensor) -> Tensor:
+        """Each item's vector and then its features."""
+        if self.item_features is None:
+            return vectors
+        return torch.cat([vectors, self.item_features(item_ids)], dim=-1)
+
+    def score(self, users: Tensor, items: Tensor) -> Tensor:
+        """Vectors [batch, dim] and [batch, candidates, item dim] -> [batch, candidates]."""
+        return after_first(self.prepare_users(users).unsqueeze(-2) + self.prepare_items(items), self._later_layers())
+
+    def prepare_users(self, users: Tensor) -> Tensor:
+        """The user's half of the first layer."""
+        return nn.functional.linear(users, self.first.weight[:, : users.shape[-1]], self.first.bias)
+
+    def prepare_items(self, items: Tensor) -> Tensor:
+        """The item's half of the first layer."""
+        return nn.functional.linear(items, self.first.weight[:, -items.shape[-1] :])
+
+    def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
+        """The first layer is computed once for each distinct user and item, and only added up here."""
+        return score_pairs(users, items, user, item, self._later_layers())
+
+    def score_all(self, users: Tensor, items: Tensor) -> Tensor:
+        """The first layer is only added up; the others run over every pair."""
+        return score_everything(users, items, self._later_layers())
+
+    def score_lists(self, users: Tensor, items: Tensor, item: Tensor) -> Tensor:
+        """As `score_all`, over the items of each user's list."""
+        return score_everything(users, items, self._later_layers(), lists=item)
+
+    def targets(self) -> dict[Literal["users", "items"], TableTarget]:
+        """The tables themselves; an error counts by what the first layer makes of it."""
+        dim, first = self.users.embedding_dim, self.first.weight.detach()
+        return {
+            "users": TableTarget(rows_of_table(self.users), first[:, :dim].mT.contiguous()),
+            "items": TableTarget(rows_of_table(self.items), first[:, dim : 2 * dim].mT.contiguous()),
+        }
+
+    def _later_layers(self) -> Layers:
+        return [(layer.weight, layer.bias) for layer in (*self.layers, self.output)]
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """A layer that keeps the scale of what a ReLU leaves, drawn from the model's own generator."""
+    linear = nn.Linear(inputs, outputs, device="meta")
+    linear.weight = normal(outputs, inputs, std=(2 / inputs) ** 0.5, generator=generator)
+    linear.bias = nn.Parameter(torch.zeros(outputs))
+    return linear
+
 
 __all__ = ["BACKBONES", "GMF", "MLP", "Recommender", "build_recommender", "describe_recommender", "find_backbone"]
 

@@ -35,7 +35,7 @@ def pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> T
 
 @torch.library.custom_op("tableless::pair_products", mutates_args=(), device_types="cpu")
 def _pair_products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-    from ..kernels import pairs as loops
+    from ..kernels import pair_loops as loops
 
     out = torch.empty(item.shape)
     vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
@@ -52,7 +52,7 @@ def _(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
 def _pair_gradients(
     gradient: Tensor, users: Tensor, items: Tensor, user: Tensor, item: Tensor
 ) -> tuple[Tensor, Tensor]:
-    from ..kernels import pairs as loops
+    from ..kernels import pair_loops as loops
 
     of_users, of_items = torch.zeros_like(users), torch.zeros_like(items)
     loops.pair_gradients(
@@ -169,7 +169,7 @@ def _in_chunks(count: int) -> list[slice]:
 
 
 def _add_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Tensor) -> Tensor:
-    from ..kernels import pairs as loops
+    from ..kernels import pair_loops as loops
 
     out = out[: len(user)]
     vectors = users.detach().contiguous().numpy(), items.detach().contiguous().numpy()
@@ -180,7 +180,7 @@ def _add_pairs(users: Tensor, items: Tensor, user: Tensor, item: Tensor, out: Te
 def _scatter_gradient(
     gradient: Tensor, hidden: Tensor, user: Tensor, item: Tensor, to_users: Tensor, to_items: Tensor
 ) -> None:
-    from ..kernels import pairs as loops
+    from ..kernels import pair_loops as loops
 
     arrays = (gradient, hidden, user.contiguous(), item.contiguous(), to_users, to_items)
     loops.scatter_pairs(*(tensor.numpy() for tensor in arrays))

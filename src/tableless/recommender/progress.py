@@ -1,16 +1,20 @@
-"""Progress: what a program is told while it waits, and the same in words. `cli/progress_bar.py` shows it to people."""
+"""Progress: what a program is told while it waits, and the same in words. `cli/output.py` shows it to people."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data.loading import DataConfig, load_split
+from ..data.config import DataConfig
+from ..data.loading import load_split
 from ..data.splits import Split
 from .training import EpochReport
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Progress:
 
     Attributes:
         stage: What happened. `"note"`: a remark. `"reading"`: some more rows were read. `"batch"`: a training step
-            ended. `"epoch"`: an epoch ended and was validated. `"run"`: a run of a comparison begins.
+            ended. `"epoch"`: an epoch ended and was validated. `"run"`: a run of a comparison begins. `"warning"`: the
+            results are poor, and what to try.
         message: The same in words, for people.
         done: How many rows, batches of this epoch, epochs or runs are done; None for a remark.
         total: How many there are; None where that is not known. Training may end before its last epoch.
@@ -40,7 +45,7 @@ class Progress:
         ```
     """
 
-    stage: Literal["note", "reading", "batch", "epoch", "run"]
+    stage: Literal["note", "reading", "batch", "epoch", "run", "warning"]
     message: str
     done: int | None = None
     total: int | None = None
@@ -74,9 +79,24 @@ class Listener:
             )
         )
 
+    def of_training(self) -> dict[str, Any]:
+        """What `train_and_measure` calls."""
+        return {"on_note": self.on_note, "on_batch": self.on_batch, "on_epoch": self.on_epoch}
+
+    def on_results(self, results: Mapping[str, Any]) -> None:
+        """The results of a training. Only those that are poor are worth a word."""
+        if warning := results.get("warning"):
+            self.tell(Progress("warning", warning))
+
     def on_run(self, index: int, total: int, line: Mapping[str, Any]) -> None:
         """A run of a comparison that begins."""
         self.tell(Progress("run", run_in_words(line), index, total))
+
+
+def log_warnings(progress: Progress) -> None:
+    """What is done with progress unless somebody asks for it: warnings are logged, and so seen where nothing is set."""
+    if progress.stage == "warning":
+        _log.warning(progress.message)
 
 
 def load_and_describe(config: DataConfig, *, cache_dir: str | os.PathLike[str] | None, listener: Listener) -> Split:

@@ -81,7 +81,7 @@ def draw_sample(split: Split, *, on: HeldOut, max_pairs: float, known_only: bool
     touched_starts, touched = _touched(split, distinct, num_items)
     others = None
     if num_drawn is not None:
-        from ..kernels.sampling import sample_negatives
+        from ..kernels.pair_loops import sample_negatives
 
         others = np.empty((len(distinct), num_drawn), np.int32)
         rows = np.arange(len(distinct), dtype=np.int32)
@@ -151,7 +151,7 @@ def outcome_of(starts: Counts, above: Counts, equal: Counts, others: Counts, amo
 
 def count_all(score: Scorer, sample: Sample) -> Outcome:
     """Against every untouched item."""
-    from ..kernels.ranking import count_above_and_equal, lost_among
+    from ..kernels.pair_loops import count_above_and_equal, lost_among
 
     above, equal = np.zeros((2, len(sample.items)), np.int64)
     among = np.zeros(len(sample.items))
@@ -190,7 +190,7 @@ def count_top(score: Scorer, sample: Sample, *, order: Rows, cutoff: int) -> NDA
     Items are scored in `order`, some at a time. A user whose held-out items have all fallen behind the first `cutoff`
     is not scored any further: with popular items first that is most users, soon.
     """
-    from ..kernels.ranking import add_lost, lost_among
+    from ..kernels.pair_loops import add_lost, lost_among
 
     bars = _held_out_scores(score, sample)
     lost = lost_among(bars, sample.starts)

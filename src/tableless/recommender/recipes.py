@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from ..data.splits import Split
+from .by_turns import fit_by_turns
 from .distributed import Processes
 from .models import Recommender
 from .teachers import Stage, Teacher, fit_to_teacher, is_table, teacher_training, untrained_teachers
@@ -70,10 +71,17 @@ def train_by_recipe(
 ) -> Training:
     """Train a model in place, by the recipe that the config names.
 
-    With a `teacher` (from `train_teacher`) the fast recipe trains no table of its own.
+    With a `teacher` (from `train_teacher`) the fast recipe trains no table of its own. A packed model is unpacked.
     """
+    model.unpack()
     if config.recipe == "fast" and (is_table(model) or not is_too_large(model, split)):
         return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
+    for scheme in (model.users, model.items):
+        if scheme.needs_table:
+            raise ValueError(
+                f"{type(scheme).__name__} codes the rows of a trained table and cannot be trained from nothing; "
+                "take the recipe fast (and for a table that is too large, the scheme dhe)"
+            )
     if config.recipe == "fast":
         watchers.on_note(
             f"a table of {_table_size(model, split):,} parameters is too large to learn from: training from nothing"
@@ -158,6 +166,9 @@ def _fit_and_keep(
     if not is_table(model):
         watchers.on_note("fitting to the table")
         stages.append(fit_to_teacher(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note))
+        if model.users.rounds_rows or model.items.rounds_rows:
+            watchers.on_note("fitting by turns, each side to what the other has become")
+            stages.append(fit_by_turns(model, teacher.model, split, config, on_note=watchers.on_note))
     if journal:
         journal.keep_start(_pair(model, teacher.model).state_dict(), stages)
     return stages

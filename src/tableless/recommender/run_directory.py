@@ -134,13 +134,15 @@ class RunDirectory:
         """What was measured at the end; empty if nothing was."""
         return read_json(self.results) if self.results.exists() else {}
 
-    def write_example_users(self, users: Sequence[int | str]) -> None:
-        """Write a few raw ids of users, for the page to offer."""
-        write_text(self.example_users, json.dumps({"users": list(users)}) + "\n")
+    def write_example_users(self, users: Sequence[int | str] | None) -> None:
+        """Write a few raw ids of users, for the page to offer; None: none are to be shown."""
+        write_text(self.example_users, json.dumps({"users": None if users is None else list(users)}) + "\n")
 
-    def read_example_users(self) -> list[int | str]:
-        """A few raw ids of users; empty where training left none."""
-        users = read_json(self.example_users).get("users") if self.example_users.exists() else None
+    def read_example_users(self) -> list[int | str] | None:
+        """A few raw ids of users; empty where training left none, None where none are to be shown."""
+        users = read_json(self.example_users).get("users") if self.example_users.exists() else []
+        if users is None:
+            return None
         return [user for user in users if isinstance(user, (int, str))] if isinstance(users, list) else []
 
     def fingerprint(self) -> str:

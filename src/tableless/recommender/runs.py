@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..data.example_users import example_users
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
+from ..data.loading import example_users
 from ..data.splits import Split
 from ..embedding.budget import Budget, resolve_budget
-from ..embedding.choices import did_you_mean, require_known_name
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import SCHEMES
-from .advice import popularity_warning
+from ..hints import did_you_mean, require_known_name
 from .distributed import Processes
+from .evaluation import popularity_warning
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import Recommender, describe_recommender, find_backbone
@@ -83,6 +83,7 @@ def train_and_measure(
     out: Path | str | None = None,
     resume: bool = False,
     device: str = "auto",
+    with_example_users: bool = True,
     processes: Processes = Processes(),  # noqa: B008 - frozen
     on_note: Callable[[str], None] | None = None,
     on_batch: Callable[[int, int, int, float], None] | None = None,
@@ -92,7 +93,7 @@ def train_and_measure(
 
     With a `teacher` (from `recipes.train_teacher`) the fast recipe trains no table of its own; the teacher's time is
     counted. `built` is a model with parts that no config describes, such as side features; `model_config` is then only
-    written down.
+    written down. Unless `with_example_users`, no server of the run shows ids of users as examples.
     """
     start = time.perf_counter()
     model_config = as_trained(model_config, train_config)
@@ -105,6 +106,8 @@ def train_and_measure(
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
     )
+    model.pack()  # what is measured is what is stored
+    config["model"] = describe_recommender(model)
     seconds = time.perf_counter() - start + (sum(stage["seconds"] for stage in teacher.stages) if teacher else 0.0)
     results = measure(model, split) | measure_floor(data, model, split)
     results |= {
@@ -128,8 +131,9 @@ def train_and_measure(
     results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
         if processes.is_first:
-            journal.files.write_example_users(example_users(data, split.train))
-        journal.finish(model, split.train, results)
+            shown = example_users(data, split.train) if with_example_users else None
+            journal.files.write_example_users(shown)
+        journal.finish(model, config, split.train, results)
     return model, results
 
 

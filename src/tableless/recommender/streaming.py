@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..data.loading import DataConfig, find_data
+from ..data.config import DataConfig
+from ..data.loading import find_data
+from ..data.reading.batches import dropped_in_words
 from ..data.reading.files import sniff, stream_actions
 from ..embedding.budget import is_share, resolve_budget
 from ..embedding.hashing import split_mix_64
@@ -167,9 +170,13 @@ def run_stream(
     out: Path | str | None = None,
     device: str = "auto",
     processes: Processes = Processes(),  # noqa: B008 - frozen
+    on_note: Callable[[str], None] | None = None,
     on_batch: Callable[[StreamReport], None] | None = None,
 ) -> dict[str, Any]:
-    """Train on a stream, each process on its own share; with `out`, leave a run directory."""
+    """Train on a stream, each process on its own share; with `out`, leave a run directory.
+
+    `on_note` is told which columns are read, and in the end how many rows of the share were dropped.
+    """
     start = time.perf_counter()
     if is_share(model_config.budget):
         raise ValueError(
@@ -180,6 +187,9 @@ def run_stream(
         RunDirectory(out).require_free()
     files = find_data(data.data, data_dir=data.data_dir)
     sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="", rules=data.row_rules)
+    tell = on_note or (lambda remark: None)
+    for remark in (str(sniffed), *sniffed.remarks):
+        tell(remark)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
     schemes = [
         size_scheme(model_config, allowed.share(1, 2), 1, seed=2 * train_config.seed + side) for side in range(2)
@@ -187,13 +197,17 @@ def run_stream(
     model = find_backbone(model_config.backbone)(users=schemes[0], items=schemes[1], seed=train_config.seed)
     model.to(choose_device(device))
     reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
+    dropped: Counter[str] = Counter()
     batches = stream_actions(
         sniffed,
         rank=processes.rank,
         world_size=processes.world_size,
         batch_size=max(1, train_config.batch_size // processes.world_size),
+        dropped=dropped,
     )
     report = train_on_stream(model, batches, train_config, processes=processes, reservoir=reservoir, on_batch=on_batch)
+    for remark in dropped_in_words(dropped):
+        tell(remark)
     results = {
         "auc": report.auc,
         "recent_auc": report.recent_auc,
@@ -202,6 +216,7 @@ def run_stream(
         "embedding_parameters": model.embedding_parameters,
         "seconds": round(time.perf_counter() - start, 2),
     }
+    model.pack()
     if out is not None and processes.is_first:
         kinds = sniffed.kinds
         config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})

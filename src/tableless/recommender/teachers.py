@@ -6,14 +6,20 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ..data.splits import Split
-from ..embedding.distillation import PoorFitWarning, distil
+from ..embedding.distillation import Distillation, PoorFitWarning, distil
 from ..embedding.tables import FullEmbedding
 from .models import Recommender
 from .scoring import scheme_inputs
 from .training import TrainConfig
+
+Side = Literal["users", "items"]
 
 Stage = dict[str, Any]
 """What one stage of training did, as plain values: its name, settings, seconds, epochs, whether it was capped."""
@@ -51,20 +57,29 @@ def fit_to_teacher(
     """
     start = time.perf_counter()
     model.take_over(teacher)
-    ids = {
-        "users": split.train.user_ids[: split.num_known_users],
-        "items": split.train.item_ids[: split.num_known_items],
-    }
     stage: Stage = {"stage": "fit"}
     for side, (rows, metric) in teacher.targets().items():
-        scheme = getattr(model, side)
-        with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
-            warnings.simplefilter("ignore", PoorFitWarning)
-            own = scheme_inputs(scheme, ids[side])
-            result = distil(rows, scheme, ids=own, metric=metric, seed=seed, progress=False)
+        result = fit_side(model, side, rows, metric, split, seed=seed)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
         stage[side] = asdict(result)
     return stage | {"seconds": round(time.perf_counter() - start, 2)}
+
+
+def fit_side(
+    model: Recommender, side: Side, rows: Tensor, metric: Tensor, split: Split, *, seed: int = 0
+) -> Distillation:
+    """Fit the scheme of one side to rows, one for each known id."""
+    scheme = getattr(model, side)
+    with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
+        warnings.simplefilter("ignore", PoorFitWarning)
+        own = scheme_inputs(scheme, known_ids(split, side))
+        return distil(rows, scheme, ids=own, metric=metric, seed=seed, progress=False)
+
+
+def known_ids(split: Split, side: Side) -> NDArray[np.int64]:
+    """The ids of one side that training knows, in the order of their rows."""
+    train = split.train
+    return train.user_ids[: split.num_known_users] if side == "users" else train.item_ids[: split.num_known_items]
 
 
 def untrained_teachers(model: Recommender, split: Split) -> list[Recommender]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from ..embedding.choices import require_choice
+from ..hints import require_choice
 
 LEAST_GAIN = 2e-4
 """What several epochs must add to the validation AUC to count as progress. Two seeds may differ by less."""

@@ -46,7 +46,7 @@ def train_model(
     after the batch at hand and keeps the best so far. `on_batch` and `on_epoch` are for showing progress.
     """
     epochs = _Epochs(model, split, config, teacher=teacher, processes=processes)
-    validation = _Validation(model, split)
+    validation = Validation(model, split)
     best_auc = validation.auc(model_scores(model, split)) if may_keep_start else 0.0
     best = _copy_weights(model)
     reports, state = journal.resume() if journal else ([], {})
@@ -136,7 +136,7 @@ class _Epochs:
         return float(total) / count, seconds
 
 
-class _Validation:
+class Validation:
     """The validation AUC, on as many users as take a second or so: the same ones for every model of this kind."""
 
     def __init__(self, model: Recommender, split: Split) -> None:

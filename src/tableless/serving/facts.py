@@ -1,17 +1,20 @@
-"""What is worth knowing about a trained model: as plain values, and as the README.md that goes with it."""
+"""What is worth knowing about a trained model, as plain values, and which users it knows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
+from torch import Tensor
+
+from ..data.loading import NUM_EXAMPLES, example_users
+from ..embedding.ids import to_ids
 from ..embedding.scheme import Precision
-from ..recommender.evaluation import METRICS
 from ..recommender.run_directory import Side, StoredRun
+from .items import SeenItems, seen_config
 
-_MEASURES = {name: f"test {metric.label}" for name, metric in METRICS.items()} | {
-    "popularity_auc": "AUC of popularity alone"
-}
+_T = TypeVar("_T")
 
 
 def model_facts(
@@ -53,45 +56,36 @@ def _in_words(precision: Mapping[Side, Precision]) -> str:
     return f"users {precision['user']}, items {precision['item']}"
 
 
-def model_card(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Markdown, with the header that the Hugging Face hub reads."""
-    rows = {
-        "scheme": f"`{facts['scheme']}`",
-        "recommender": f"`{facts['backbone']}`",
-        "dimensions": f"{facts['embedding_dim']}",
-        "parameters of its embeddings": f"{facts['embedding_parameters']:,}",
-        "full tables would have": f"{facts['table_parameters']:,}" if facts["table_parameters"] else None,
-        "items it recommends": f"{facts['num_items']:,}",
-        "new users and items": "answered" if facts["answers_new_ids"] else "not answered",
-        "trained on": f"`{config['data']['data']}`",
-    }
-    rows |= {title: f"{facts['results'][name]:.4f}" for name, title in _MEASURES.items() if name in facts["results"]}
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items() if value is not None)
-    return f"""---
-library_name: tableless
-tags:
-- recommender-system
-- embeddings
-- {facts["scheme"]}
----
+class Answers(list[_T]):
+    """A list of answers, best first. `known` says whether the id that was asked about is known to the model.
 
-# A recommender made with tableless
+    It is None where the run does not list its users, so that nobody can tell.
+    """
 
-| | |
-| --- | --- |
-{table}
-
-```python
-import tableless
-
-model = tableless.load("this directory, or the id of this model on the hub")
-model.recommend({_example(config, "user")})
-model.neighbors({_example(config, "item")})
-```
-
-`pip install 'tableless[data,hub]'`. The files are JSON, safetensors and parquet; nothing in them is code.
-"""
+    def __init__(self, answers: Iterable[_T], *, known: bool | None) -> None:
+        super().__init__(answers)
+        self.known = known
 
 
-def _example(config: Mapping[str, Any], side: str) -> str:
-    return f'"{side}-7"' if config["kinds"][side] == "string" else "7"
+def listed_users(run: StoredRun, seen: SeenItems | None) -> Tensor | None:
+    """The ids of all known users: those that the run lists, else those of the interactions. None: nobody can tell."""
+    if not run.model.users.open_vocabulary:
+        return to_ids(run.listed("user")["id"])
+    return seen.user_ids if seen else None
+
+
+def users_to_offer(
+    run: StoredRun, seen: SeenItems | None, users: Tensor | None, *, interactions: str | os.PathLike[str] | None
+) -> list[int | str]:
+    """A few users for the page: those that training has left, or else of the interactions, or of the known `users`.
+
+    None at all where training was told to leave none (`--no-example-users`).
+    """
+    kept = run.files.read_example_users()
+    if kept is None:
+        return []
+    if not kept and interactions is not None and seen is not None:
+        kept = example_users(seen_config(interactions, run.config), seen.interactions)
+    if not kept and users is not None and run.config["kinds"]["user"] == "integer":
+        kept = [*users[:NUM_EXAMPLES].tolist()]
+    return kept

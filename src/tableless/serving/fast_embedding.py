@@ -134,10 +134,10 @@ class FastEmbedding(nn.Module):
 
 def _distinct(ids: Tensor) -> tuple[Tensor, Tensor | None]:
     """The ids without repetition, and where to find each of those given; None if none is repeated."""
-    from ..kernels import id_index
+    from ..kernels import id_loops
 
     firsts, inverse = torch.empty_like(ids), torch.empty_like(ids)
-    count = id_index.distinct(ids.numpy(), firsts.numpy(), inverse.numpy())
+    count = id_loops.distinct(ids.numpy(), firsts.numpy(), inverse.numpy())
     return (ids, None) if count == len(ids) else (ids[firsts[:count]], inverse)
 
 
@@ -176,12 +176,12 @@ class HotIds:
 
     def look_up(self, ids: Tensor, out: Tensor) -> Tensor | None:
         """Write the vectors of hot ids to their places in `out`. Returns the places of all other ids, None if none."""
-        from ..kernels import id_index
+        from ..kernels import id_loops
 
         array = ids.numpy()
         keys, places, vectors = self._index  # read once: another thread may replace the index
         misses = np.empty(len(array), np.int64)
-        missed = id_index.look_up(array, keys, places, vectors, out.numpy(), misses)
+        missed = id_loops.look_up(array, keys, places, vectors, out.numpy(), misses)
         with self._lock:
             self.asked += len(array)
             self.hits += len(array) - missed
@@ -192,9 +192,9 @@ class HotIds:
 
     def _observe(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor | None:
         """Count ids. Returns the ids to keep from now on, if it is time to choose."""
-        from ..kernels import id_index
+        from ..kernels import id_loops
 
-        id_index.count_traffic(ids, self._counted, self._counts)
+        id_loops.count_traffic(ids, self._counted, self._counts)
         self._observed += len(ids)
         if self._observed < self._until_choice:
             return None
@@ -210,11 +210,11 @@ class HotIds:
         return torch.from_numpy(np.unique(self._counted[most]))
 
     def _keep(self, ids: Tensor) -> None:
-        from ..kernels import id_index
+        from ..kernels import id_loops
 
         size = _power_of_two(2 * max(1, len(ids)))
-        keys, places = np.zeros(size, np.int64), np.full(size, id_index.EMPTY, np.int32)
-        id_index.build_index(ids.numpy(), keys, places)
+        keys, places = np.zeros(size, np.int64), np.full(size, id_loops.EMPTY, np.int32)
+        id_loops.build_index(ids.numpy(), keys, places)
         self._ids = ids
         self._index = (keys, places, self._compute(ids).numpy())
 

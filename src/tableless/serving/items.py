@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.config import DataConfig, recorded_data
 from ..data.interactions import Interactions, Kind, Rows
-from ..data.loading import DataConfig, load_interactions, recorded_data
+from ..data.loading import load_interactions
 from ..embedding.ids import find, to_ids
 from ..recommender.measurement import require_same_kinds
 

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from ..data.loading import DataConfig
+from ..data.config import DataConfig
 from ..embedding.ids import parse_id, to_ids
 from ..embedding.scheme import Precision
 from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub
-from .facts import model_facts
+from .facts import Answers, listed_users, model_facts, users_to_offer
+from .hub import PathName, find_run
 from .items import Catalogue, ListedItem, MapPoint, Neighbor, Recommendation, SeenItems, read_seen, read_titles
-from .known import Answers, listed_users, users_to_offer
-from .loading import PathName, find_run
 from .search import IndexKind, KnownIds, Ranking, on_a_plane
 from .settings import AnswerSettings
 from .side_vectors import SideVectors
@@ -62,14 +61,15 @@ class TrainedModel:
         if users is not None:
             self._users = KnownIds(pl.Series(users.numpy()), users, scheme=run.model.users, index=settings.index)
         self._ranking = Ranking(run.model, self._items, index=settings.index)
-        self._vectors: dict[Side, SideVectors] = {
+        self.vectors: dict[Side, SideVectors] = {
             "user": SideVectors(run, "user", settings, sample_ids=users),
             "item": SideVectors(run, "item", settings, sample_ids=self._items.ids),
         }
+        """From ids to vectors, for each side. A server asks here: its ids went through `to_ids` already."""
         self.facts = model_facts(
             run,
             num_users=None if users is None else len(users),
-            precision={side: vectors.fast.precision for side, vectors in self._vectors.items()},
+            precision={side: vectors.fast.precision for side, vectors in self.vectors.items()},
             example_users=users_to_offer(run, self._seen, users, interactions=interactions),
         )
 
@@ -95,11 +95,11 @@ class TrainedModel:
     def embed(self, ids: Any, *, side: Side = "item") -> Tensor:
         """Vectors [n, embedding_dim] of raw ids: a list, array, Series or tensor."""
         as_ids = self._ids(side, ids)
-        return _ordinary(self._vectors[side](as_ids, ids))
+        return _ordinary(self.vectors[side](as_ids, ids))
 
     def embed_ids(self, ids: Tensor, *, side: Side) -> Tensor:
-        """The same for ids that went through `to_ids` already, as a server has them."""
-        return _ordinary(self._vectors[side](ids))
+        """The same for ids that went through `to_ids` already."""
+        return _ordinary(self.vectors[side](ids))
 
     def score(self, users: Any, items: Any) -> Tensor:
         """Scores [n] (logits) of pairs; as many users as items, or one user for all of them."""
@@ -108,8 +108,8 @@ class TrainedModel:
         if counts[0] not in (1, counts[1]):
             raise ValueError(f"{counts[0]} users and {counts[1]} items make no pairs; give as many, or one user")
         with torch.inference_mode():
-            user_vectors = self._vectors["user"](user_ids, users)
-            item_vectors = self._model.with_features(self._vectors["item"](item_ids, items), item_ids)
+            user_vectors = self.vectors["user"](user_ids, users)
+            item_vectors = self._model.with_features(self.vectors["item"](item_ids, items), item_ids)
             axis = 0 if counts[0] == 1 else 1  # one user with n candidates, or n users with one candidate each
             return _ordinary(self._model.score(user_vectors, item_vectors.unsqueeze(axis)).squeeze(axis))
 
@@ -123,7 +123,7 @@ class TrainedModel:
         """
         _require_positive(count)
         user_id = self._ids("user", [user])
-        vector = self._vectors["user"](user_id, [user])
+        vector = self.vectors["user"](user_id, [user])
         seen = self._seen.rows(int(user_id)) if self._seen and exclude_seen else torch.empty(0, dtype=torch.int64)
         scores, rows = self._ranking.best(vector, count, without=seen, exact=exact)
         best = (
@@ -145,7 +145,7 @@ class TrainedModel:
             raise ValueError(
                 f"{self.directory} does not list its users, so no neighbours can be named; load it with interactions"
             )
-        cosines, rows = known.nearest(self._vectors[side](one, [id])[0], count, without=int(one))
+        cosines, rows = known.nearest(self.vectors[side](one, [id])[0], count, without=int(one))
         nearest = (
             Neighbor(known.names[row], cosine, self._catalogue.title_of_row(row) if side == "item" else None)
             for cosine, row in zip(cosines, rows, strict=True)
@@ -185,12 +185,12 @@ class TrainedModel:
     @property
     def hot_ids_asked(self) -> int:
         """Ids that were embedded since the model was loaded, users and items, those of all requests together."""
-        return sum(side.fast.hot_ids.asked for side in self._vectors.values() if side.fast.hot_ids)
+        return sum(side.fast.hot_ids.asked for side in self.vectors.values() if side.fast.hot_ids)
 
     @property
     def hot_ids_hits(self) -> int:
         """How many of them were hot: their vectors were at hand."""
-        return sum(side.fast.hot_ids.hits for side in self._vectors.values() if side.fast.hot_ids)
+        return sum(side.fast.hot_ids.hits for side in self.vectors.values() if side.fast.hot_ids)
 
     @property
     def hot_hit_rate(self) -> float | None:
@@ -246,7 +246,7 @@ class TrainedModel:
     def _ids(self, side: Side, raw: Any) -> Tensor:
         if side not in _SIDES:
             raise ValueError(f"side is {side!r}; it must be user or item")
-        return self._vectors[side].ids(raw)
+        return self.vectors[side].ids(raw)
 
 
 def _ordinary(result: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize, pad
 
 from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
-from ..extras import install_hint
+from ..hints import install_hint
 from ..recommender.models import Recommender
 from ..recommender.scoring import scheme_inputs
 from .fast_embedding import FastEmbedding

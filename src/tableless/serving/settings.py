@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import get_args
 
-from ..embedding.choices import require_choice
 from ..embedding.scheme import Precision
+from ..hints import require_choice
 from .search import IndexKind
 
 

@@ -4,10 +4,10 @@ import polars as pl
 import pytest
 
 import tableless
+from tableless.data.config import DataConfig, RowRules, recorded_data
 from tableless.data.interactions import DataError
-from tableless.data.loading import DataConfig, load_interactions, load_split, recorded_data
+from tableless.data.loading import load_interactions, load_split
 from tableless.data.reading import text as text_files
-from tableless.data.row_rules import RowRules
 from tests.data.reading.small_files import write
 
 DROP = RowRules(drop_missing=True)

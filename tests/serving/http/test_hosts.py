@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tableless import cli
-from tableless.serving.http.hosts import allowed_names, is_loopback
+from tableless.serving.http.refusals import allowed_names, is_loopback
 
 from .test_limits import call
 from .tiny_run import app_for, write_run
@@ -95,7 +95,7 @@ def test_which_addresses_are_of_this_machine_alone(host, expected):
 )
 def test_the_command_says_which_names_are_answered(run, monkeypatch, options, host, status):
     apps = []
-    monkeypatch.setattr("tableless.serving.http.server.serve", lambda app, **_: apps.append(app))
+    monkeypatch.setattr("tableless.serving.http.app.serve", lambda app, **_: apps.append(app))
     result = CliRunner().invoke(cli.app, ["serve", str(run), *options])
     assert result.exit_code == 0, result.exception
     answer = asyncio.run(call(apps[0], "/facts", method="GET", headers=[(b"host", host.encode())]))

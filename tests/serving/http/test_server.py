@@ -20,7 +20,7 @@ SERVE = """
 import sys
 from pathlib import Path
 from tests.serving.http.tiny_run import HeldModel, build_app, load
-from tableless.serving.http.server import serve
+from tableless.serving.http.app import serve
 from tableless.serving.settings import ServerSettings
 settings = ServerSettings(time_limit=2, head_time_limit=1, max_body_bytes=20_000)
 app = build_app(Path(sys.argv[1]), load, settings)

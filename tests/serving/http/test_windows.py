@@ -4,14 +4,14 @@ import ctypes
 import subprocess
 import sys
 
-from tableless.serving.http import current_model as reload
+from tableless.serving.http import served_model as reload
 
 
 def test_the_server_needs_no_module_of_unix():
     code = (
         "import sys; sys.modules['resource'] = None\n"
-        "from tableless.serving.http import server\n"
-        "server._allow_many_connections()\n"
+        "from tableless.serving.http import app\n"
+        "app._allow_many_connections()\n"
         "print('ready')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -13,8 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ...embedding.ids import to_ids
+from ..config import RowRules
 from ..interactions import DataError, Kind, Part
-from ..row_rules import RowRules
 from .times import look_for_order, to_times
 from .values import Kinds, KindsChanged, Names, RowPlace
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..config import RowRules
 from ..interactions import DataError
-from ..row_rules import RowRules
 from .values import Layout, is_number
 
 # What a column is called when it holds users, items, times or ratings: the first name that a file has is taken.

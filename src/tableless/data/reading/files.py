@@ -6,6 +6,7 @@ recognise it in `_recognise`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config import RowRules
 from ..interactions import DataError
-from ..row_rules import RowRules
 from .batches import ActionBatch, to_batch
 from .columns import Columns, choose_columns, unused_columns
-from .decoding import read_beginning
-from .json_lines import sniff_json
 from .parquet import MAGIC, sniff_parquet
-from .text import sniff_separated
+from .text import read_beginning
+from .text_formats import sniff_json, sniff_separated
 from .times import kind_by_format
 from .values import Kinds, Layout, Note
 
@@ -131,13 +131,13 @@ def _recognise(file: Path, expected: Collection[str]) -> Layout:
 
 
 def stream_actions(
-    files: ActionFiles, *, rank: int = 0, world_size: int = 1, batch_size: int
+    files: ActionFiles, *, rank: int = 0, world_size: int = 1, batch_size: int, dropped: Counter[str] | None = None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Batches of (user ids, item ids) from one rank's share of parquet files: no pass over the data comes first.
 
     Shares are equal and contiguous ranges of all rows, so that every rank has as many batches as the others, give or
     take one and what the rules drop; of the files, only the row groups that hold a rank's share are read. All batches
-    but the last have `batch_size` rows.
+    but the last have `batch_size` rows. `dropped` counts the rows that the rules drop, by the reason.
     """
     if not 0 <= rank < world_size:
         raise DataError(f"rank must be in 0..{world_size - 1}, not {rank}")
@@ -152,6 +152,8 @@ def stream_actions(
             continue
         for frame, place in layout.read(names, rows=rows):
             batch = to_batch(frame, names, kinds=files.kinds, place=place, rules=files.rules)
+            if dropped is not None:
+                dropped.update(batch.dropped)
             users, items = np.concatenate([users, batch.users]), np.concatenate([items, batch.items])
             while len(users) >= batch_size:
                 yield users[:batch_size], items[:batch_size]

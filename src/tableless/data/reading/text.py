@@ -1,51 +1,28 @@
-"""Text: lines of a file block by block, what is wrong with them line by line, and rows with separators."""
+"""Text: what all text formats share. Bytes as UTF-8, lines block by block, and what is wrong with a line.
+
+A file that is not UTF-8 is taken for Latin-1, as spreadsheets write it.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
+import gzip
 from abc import abstractmethod
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, final
+from typing import Any, BinaryIO, cast
 
 import polars as pl
 
 from ..interactions import DataError, Kind
-from .decoding import ToUtf8, decode_whole, open_bytes
 from .times import kind_of_time, looks_like_a_date
-from .values import Kinds, Layout, Names, Note, RowPlace, is_number, kind_of_id, one_line_errors
+from .values import Kinds, Layout, Names, Note, RowPlace, one_line_errors
 
-_SEPARATORS = ("::", "\t", ",", ";", "|")
-_SHOWN_ROWS = 1000  # of the beginning, to find a value in each column
 _BLOCK_BYTES = 32 << 20
 _LONGEST_ROW = 256 << 20
-
-
-def sniff_separated(file: Path, beginning: str, *, gzipped: bool, expected: Collection[str]) -> SeparatedLayout:
-    """Rows with separators. The first line is a header if it has an `expected` name, or no number."""
-    line = beginning.partition("\n")[0]
-    separator = max(_SEPARATORS, key=line.count)
-    rows = [tuple(fields) for _, fields in islice(_split(beginning, separator), _SHOWN_ROWS)]
-    if not line.count(separator) or "\0" in line or not rows:
-        raise DataError(f"{file} is not a known format: CSV, TSV, MovieLens ::, JSON lines, parquet, or gzip of these")
-    header = bool(set(expected) & set(rows[0])) or not any(map(is_number, rows[0]))
-    if header and len(rows) == 1:
-        raise DataError(f"{file} has a header and no rows")
-    return SeparatedLayout(
-        path=file,
-        names=rows[0] if header else tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1)),
-        has_names=header,
-        first_row=first_values(rows[1:] if header else rows),
-        gzipped=gzipped,
-        header=header,
-        quoted=separator != "::",  # MovieLens has no quotes
-        separator=separator,
-    )
+_HEAD_BYTES = 1 << 20
 
 
 def first_values(rows: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
@@ -189,64 +166,47 @@ class _Block:
         return f"{self.layout.path}, line {self.lines_before + number}"
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class SeparatedLayout(TextLayout):
-    """Fields with a separator (`,` `;` tab `|` or MovieLens' `::`) between them, with or without a header."""
-
-    separator: str
-
-    def kind_of_id(self, value: Any) -> Kind:
-        """Text can only be judged by how it looks."""
-        return kind_of_id(str(value))
-
-    def parse(self, data: bytes, names: Names) -> pl.DataFrame:
-        """Columns are called by their numbers meanwhile, so that a header may repeat a name."""
-        separator = self.separator
-        if separator == "::":  # polars wants a single character
-            separator, data = "\x1f", data.replace(b"::", b"\x1f")
-        data = data.lstrip(b"\r\n")  # polars takes a blank line for a row
-        data = re.sub(rb"\n(?:\r?\n)+", b"\n", data) if b"\n\n" in data or b"\n\r" in data else data
-        header = separator.join(map(str, range(len(self.names)))).encode()
-        quotes = '"' if self.quoted else None
-        # All columns are read, because polars checks the number of fields in a row only then.
-        frame = pl.read_csv(header + b"\n" + data, separator=separator, quote_char=quotes, infer_schema=False)
-        return frame.select(pl.col(str(self.names.index(name))).alias(role) for role, name in names.items())
-
-    def split(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        """By Python, which counts lines."""
-        return _split(text, self.separator)
-
-    def fault_in(self, fields: list[str]) -> str | None:
-        """Too few fields, or too many."""
-        width = len(self.names)
-        return None if len(fields) == width else f"has {len(fields)} fields, but the first line has {width}"
-
-    def read_whole(self, names: Names) -> pl.DataFrame:
-        """Strings. They may be Latin-1, as those of the older MovieLens files and of spreadsheets are."""
-        with one_line_errors(self.path):
-            with open_bytes(self.path, gzipped=self.gzipped) as opened:
-                text = decode_whole(opened.read())
-            if self.has_names:
-                read, separator = list(names.values()), self.separator
-                frame = pl.read_csv(text.encode(), columns=read, separator=separator, infer_schema=False)
-                return frame.select(pl.col(name).alias(role) for role, name in names.items())
-        places = {role: self.names.index(name) for role, name in names.items()}
-        rows = [fields for _, fields in self.split(text)]
-        return pl.DataFrame({
-            role: pl.Series([row[place] if place < len(row) else None for row in rows], dtype=pl.String)
-            for role, place in places.items()
-        })  # fmt: skip
+def open_bytes(file: Path, *, gzipped: bool) -> BinaryIO:
+    """The bytes of a file, unpacked if it is gzipped."""
+    return cast(BinaryIO, gzip.open(file, "rb") if gzipped else file.open("rb"))
 
 
-def _split(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    if separator == "::":
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip("\r"):
-                yield number, line.strip("\r").split("::")
-        return
-    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=separator)
-    try:
-        yield from ((reader.line_num, fields) for fields in reader if fields)
-    except csv.Error:  # a field too long for Python's reader; the caller has seen all rows before it
-        return
+def read_beginning(file: Path, *, gzipped: bool) -> str:
+    """Enough of a text file to tell what it is, from its first line that is not blank."""
+    with one_line_errors(file), open_bytes(file, gzipped=gzipped) as opened:
+        head = opened.read(_HEAD_BYTES)
+    if not head.strip():
+        raise DataError(f"{file} is empty")
+    if len(head) == _HEAD_BYTES:  # a character may be cut in two at the end: end with a whole line
+        head = head[: head.rfind(b"\n") + 1] or head
+    return ToUtf8()(head).decode("utf-8-sig", "replace").lstrip("\r\n")
+
+
+class ToUtf8:
+    """Turns the blocks of one file into UTF-8, and remembers which encoding they have shown.
+
+    A block that is neither stays as it is: the caller finds the line that is wrong.
+    """
+
+    encoding: str | None = None  # None: only ASCII so far, which is the same in both
+
+    def __call__(self, data: bytes) -> bytes:
+        """A block as UTF-8."""
+        if data.isascii():
+            return data
+        if self.encoding is None:
+            self.encoding = _guess_encoding(data)
+        return data.decode("latin-1").encode() if self.encoding == "latin-1" else data
+
+
+def decode_whole(content: bytes) -> str:
+    """The text of a whole file."""
+    return ToUtf8()(content).decode("utf-8-sig")
+
+
+def _guess_encoding(data: bytes) -> str:
+    """UTF-8 with a damaged character still has more characters that are whole; Latin-1 has hardly any such."""
+    text = data.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    whole = len(text) - len(text.encode("ascii", "ignore")) - broken
+    return "latin-1" if broken > whole else "utf-8"

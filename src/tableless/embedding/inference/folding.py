@@ -1,12 +1,13 @@
 """A trained network as plain matrices: batch norm is folded into the weights, and every expert is a network of its own.
 
-This is the form that answers requests, and (as modules) the form that is exported.
+This is the form that answers requests, and (as modules) the form that is exported. Weights that are packed stay so, in
+the memory of the scheme.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +20,8 @@ from ..decoders import Architecture, EmbeddingNetwork, through_hidden_layers
 from ..encoders import Encoder
 from ..hashing import HashFamily
 from ..layers import ACTIVATIONS, Activation, BatchNorm
+from ..rounded_matrix import RoundedLinear, RoundedMatrix
+from .packed_layer import PackedLayer, PackedLinear
 
 _VECTOR = 16  # float32 numbers in the widest vector of a CPU
 
@@ -40,13 +43,25 @@ class FoldedLayer:
         """The bias for compiled loops."""
         return self.bias.numpy()
 
+    @property
+    def num_floats(self) -> int:
+        """How many numbers have to be made of stored ones before a product."""
+        return 0
+
+    def floats(self, memory: Callable[[int, int], Tensor]) -> Tensor:
+        """The weight, which needs no memory of others."""
+        return self.weight
+
+
+Layer = FoldedLayer | PackedLayer
+
 
 @dataclass(frozen=True)
 class FoldedNetwork:
     """One network, or one expert of several: hidden layers, each followed by the activation, and the output layer."""
 
-    hidden: tuple[FoldedLayer, ...]
-    output: FoldedLayer
+    hidden: tuple[Layer, ...]
+    output: Layer
     architecture: Architecture
     activation: Activation
 
@@ -74,11 +89,14 @@ class FoldedNetwork:
 
 
 @torch.no_grad()
-def fold(network: EmbeddingNetwork) -> list[FoldedNetwork]:
-    """The network in evaluation mode, an entry per expert. Weights are copies: later training does not reach them."""
+def fold(network: EmbeddingNetwork, *, padded: bool = True) -> list[FoldedNetwork]:
+    """The network in evaluation mode, an entry per expert. Weights are copies: later training does not reach them.
+
+    Packed weights can't be trained, so there is no need for a copy.
+    """
     hidden = [_with_norm(layer.linear, layer.norm) for layer in network.hidden]  # type: ignore[arg-type]
     output = _with_norm(network.output, nn.Identity())
-    if network.architecture != "densenet":
+    if padded and network.architecture != "densenet":
         hidden, output = _padded(hidden, output)
     return [
         FoldedNetwork(
@@ -100,7 +118,8 @@ class ExpertsApart(nn.Module):
         self.embedding_dim = network.embedding_dim
         self.encoder = encoder
         self.router = router
-        self.experts = nn.ModuleList(_PlainNetwork(expert) for expert in fold(network))
+        is_packed = any(isinstance(part, RoundedMatrix) and part.packed for part in network.modules())
+        self.experts = nn.ModuleList(_PlainNetwork(expert) for expert in fold(network, padded=not is_packed))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [n] -> float32 [n, embedding_dim]."""
@@ -132,7 +151,9 @@ class _PlainNetwork(nn.Module):
         return self.output(rows)
 
 
-def _linear(layer: FoldedLayer) -> nn.Linear:
+def _linear(layer: Layer) -> nn.Linear | PackedLinear:
+    if isinstance(layer, PackedLayer):
+        return PackedLinear.of(layer)
     inputs, outputs = layer.weight.shape
     linear = nn.Linear(inputs, outputs, device="meta")
     linear.weight = nn.Parameter(layer.weight.T.contiguous(), requires_grad=False)
@@ -140,19 +161,33 @@ def _linear(layer: FoldedLayer) -> nn.Linear:
     return linear
 
 
-def _with_norm(linear: nn.Module, norm: nn.Module) -> list[FoldedLayer]:
+def _with_norm(linear: nn.Module, norm: nn.Module) -> list[Layer]:
     """A linear layer (of each expert) that does what the batch norm behind it would do as well."""
-    weight, bias = linear.get_parameter("weight").double(), linear.get_parameter("bias").double()
+    bias = linear.get_parameter("bias").double()
+    scale = torch.ones_like(bias)
     if isinstance(norm, BatchNorm):
         scale = norm.weight / torch.sqrt(norm.running_var.double() + norm.eps)
-        weight, bias = weight * scale.unsqueeze(-1), (bias - norm.running_mean) * scale + norm.bias
-    experts = zip(weight.view(-1, *weight.shape[-2:]), bias.view(-1, bias.shape[-1]), strict=True)
+        bias = (bias - norm.running_mean) * scale + norm.bias
+    scale, bias = scale.view(-1, scale.shape[-1]), bias.view(-1, bias.shape[-1])  # [num_experts, outputs]
+    if isinstance(linear, RoundedLinear) and linear.weight.packed:
+        return _packed_layers(linear.weight, scale, bias.float())
+    weight = linear.weight() if isinstance(linear, RoundedLinear) else linear.get_parameter("weight")
+    weight = weight.double().view(len(bias), *weight.shape[-2:]) * scale.unsqueeze(-1)
+    experts = zip(weight, bias, strict=True)
     return [FoldedLayer(own_weight.T.float().contiguous(), own_bias.float()) for own_weight, own_bias in experts]
 
 
-def _padded(
-    hidden: list[list[FoldedLayer]], output: list[FoldedLayer]
-) -> tuple[list[list[FoldedLayer]], list[FoldedLayer]]:
+def _packed_layers(weight: RoundedMatrix, scale: Tensor, bias: Tensor) -> list[Layer]:
+    """The layer of each expert, whose norm multiplies the scales of the weights."""
+    numbers = weight.numbers if weight.bits == 16 else weight.integers
+    if weight.bits < 16:
+        scale = scale * weight.scale.view(scale.shape).double()
+    experts = zip(numbers.view(len(bias), *numbers.shape[-2:]), scale.float(), bias, strict=True)
+    inputs = weight.shape[-1]
+    return [PackedLayer(own, weight.bits, inputs, factor, shift, inputs) for own, factor, shift in experts]
+
+
+def _padded(hidden: list[list[Layer]], output: list[Layer]) -> tuple[list[list[Layer]], list[Layer]]:
     """The same network with hidden layers as wide as whole vectors of the CPU.
 
     Units beyond the last whole vector would be computed one by one. The units that are added have zero weights and a
@@ -160,11 +195,13 @@ def _padded(
     """
     result, extra_inputs = [], 0
     for experts in hidden:
-        extra = -experts[0].weight.shape[1] % _VECTOR
+        extra = -experts[0].width % _VECTOR
         result.append([_pad(layer, extra_inputs, extra) for layer in experts])
         extra_inputs = extra
     return result, [_pad(layer, extra_inputs, 0) for layer in output]
 
 
-def _pad(layer: FoldedLayer, inputs: int, outputs: int) -> FoldedLayer:
+def _pad(layer: Layer, inputs: int, outputs: int) -> Layer:
+    if isinstance(layer, PackedLayer):
+        return replace(layer, bias=F.pad(layer.bias, (0, outputs)), padded_inputs=layer.padded_inputs + inputs)
     return FoldedLayer(F.pad(layer.weight, (0, outputs, 0, inputs)).contiguous(), F.pad(layer.bias, (0, outputs)))

@@ -18,8 +18,9 @@ from ..decoders import EmbeddingNetwork
 from ..encoders import Encoder
 from ..hashing import HashFamily
 from ..layers import ACTIVATIONS
-from .folding import FoldedLayer, FoldedNetwork
+from .folding import FoldedNetwork, Layer
 from .network import Buffer, FloatNetwork
+from .packed_layer import PackedLayer
 
 Constants = tuple[Floats, Floats, Floats]
 
@@ -104,14 +105,14 @@ class Int8Network(FloatNetwork):
         )
         return after.tensor
 
-    def _float_products(self, codes: Tensor, layer: FoldedLayer) -> tuple[Buffer, Constants]:
+    def _float_products(self, codes: Tensor, layer: Layer) -> tuple[Buffer, Constants]:
         """The first layer in float32, in the form that products of bytes have."""
         sums = self.buffer("hidden", 0, len(codes), layer.width)
-        torch.mm(codes, layer.weight, out=sums.tensor)
+        torch.mm(codes, layer.floats(self.scratch), out=sums.tensor)
         return sums, (np.ones_like(layer.bias_array), np.zeros_like(layer.bias_array), layer.bias_array)
 
     def _codes_as_bytes(self, ids: Tensor, row_scale: Floats) -> Tensor:
-        from ...kernels import hashing as loops
+        from ...kernels import id_loops as loops
 
         hashes = self.bytes_from_hashes
         assert hashes is not None
@@ -125,7 +126,7 @@ def _any_layer(network: FoldedNetwork, layer: Int8Layer | None, number: int, row
     """A layer of any architecture and activation, from floats to floats. The first one is computed in float32."""
     if layer is None or number == 0:
         original = network.hidden[number]
-        after = torch.addmm(original.bias, rows, original.weight)
+        after = torch.addmm(original.bias, rows, original.weight)  # made anew, if it is packed
     else:
         inputs, row_scale = layer.quantize(rows)
         sums = torch._int_mm(inputs, layer.weight) + layer.carry
@@ -150,27 +151,40 @@ class Int8Layer:
     inverse_channel: Tensor  # float32 [inputs]
 
     @classmethod
-    def of(cls, layer: FoldedLayer, sample: Tensor) -> Int8Layer:
-        """For inputs like those of a sample [n, inputs]."""
+    def of(cls, layer: Layer, sample: Tensor) -> Int8Layer:
+        """For inputs like those of a sample [n, inputs].
+
+        Integers that are stored are taken as they are. Rounding them a second time, with scales for the inputs, had
+        more than twice the error (docs/tried.md).
+        """
         floor = float(sample.min())
+        if isinstance(layer, PackedLayer) and layer.bits <= 8:
+            integers, scale = layer.integers()
+            sums = integers.sum(0, dtype=torch.float32)
+            same = torch.ones(len(integers))
+            return cls(integers, scale, 128 * sums, layer.bias + floor * scale * sums, floor, same)
+        weight = layer.weight
         # The root goes half the way to equal ranges of the inputs: all the way would make the weights' too unequal.
         channel = (sample - floor).amax(0).clamp(min=1e-6).sqrt()
-        integers, scale = round_weights(layer.weight * channel.unsqueeze(-1), (sample - floor) / channel)
+        integers, scale = round_weights(weight * channel.unsqueeze(-1), (sample - floor) / channel)
         return cls(
             weight=integers,
             scale=scale,
             carry=128 * integers.sum(0, dtype=torch.float32),
-            bias=layer.bias + floor * layer.weight.sum(0),
+            bias=layer.bias + floor * weight.sum(0),
             floor=floor,
             inverse_channel=1 / channel,
         )
 
     @classmethod
-    def of_codes(cls, layer: FoldedLayer, sample: Tensor) -> Int8Layer:
+    def of_codes(cls, layer: Layer, sample: Tensor) -> Int8Layer:
         """For uniform codes, which are row_scale · byte, with a row_scale of 1/127 everywhere."""
-        integers, scale = round_weights(layer.weight, sample)
+        if isinstance(layer, PackedLayer) and layer.bits <= 8:
+            integers, scale = layer.integers()
+        else:
+            integers, scale = round_weights(layer.weight, sample)
         nothing = torch.zeros_like(scale)
-        return cls(integers, scale, nothing, layer.bias, 0.0, torch.ones(len(layer.weight)))
+        return cls(integers, scale, nothing, layer.bias, 0.0, torch.ones(len(integers)))
 
     @cached_property
     def constants(self) -> Constants:

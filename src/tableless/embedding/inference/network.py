@@ -1,6 +1,7 @@
 """The network of a deep hash embedding as it answers requests, in float32.
 
-Ids are grouped by expert and computed in chunks that stay in the CPU's cache. Threads share the chunks.
+Ids are grouped by expert and computed in chunks that stay in the CPU's cache. Threads share the chunks. Weights of few
+bits become floats one layer at a time, always in the same memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..decoders import EmbeddingNetwork
 from ..encoders import Encoder
 from ..hashing import HashFamily
 from ..layers import ACTIVATIONS
-from .folding import FoldedLayer, FoldedNetwork, fold
+from .folding import FoldedNetwork, Layer, fold
 
 CHUNK = 256
 """Rows whose activations stay in the second-level cache through all layers."""
@@ -73,8 +74,8 @@ class FloatNetwork:
         with torch.inference_mode():  # this may be another thread than the caller's
             for start in range(0, len(ids), CHUNK):
                 part = slice(start, start + CHUNK)
-                output = self.experts[expert].output
-                torch.addmm(output.bias, self.hidden(ids[part], expert), output.weight, out=out[part])
+                output, rows = self.experts[expert].output, self.hidden(ids[part], expert)
+                torch.addmm(output.bias, rows, output.floats(self.scratch), out=out[part])
 
     def hidden(self, ids: Tensor, expert: int) -> Tensor:
         """What the output layer is fed for at most CHUNK ids that belong to one expert."""
@@ -88,7 +89,7 @@ class FloatNetwork:
         place = number if network.architecture == "densenet" else number % 2
         layer = network.hidden[number]
         after = self.buffer("hidden", place, len(rows), layer.width)
-        torch.mm(rows, layer.weight, out=after.tensor)
+        torch.mm(rows, layer.floats(self.scratch), out=after.tensor)
         _add_bias_and_activate(after, layer, network)
         return after.tensor
 
@@ -96,11 +97,21 @@ class FloatNetwork:
         """The codes of at most CHUNK ids, [n, code_dim]."""
         if self.hashes is None:
             return self.encoder(ids).float()  # side features have the type of the model
-        from ...kernels import hashing as loops
+        from ...kernels import id_loops as loops
 
         codes = self.buffer("codes", 0, len(ids), self.hashes.num_hashes)
         loops.uniform_codes(ids.numpy(), self.coefficients, self.hashes.num_buckets, codes.array)
         return codes.tensor
+
+    def scratch(self, rows: int, columns: int) -> Tensor:
+        """Memory for the floats of one layer: for this thread always the same, as large as the largest layer."""
+        views: dict[tuple[int, int], Tensor] = self._buffers.__dict__.setdefault("scratch", {})
+        if (rows, columns) not in views:
+            if "floats" not in self._buffers.__dict__:
+                layers = [layer for network in self.experts for layer in (*network.hidden, network.output)]
+                self._buffers.floats = torch.empty(max(layer.num_floats for layer in layers))
+            views[rows, columns] = self._buffers.floats[: rows * columns].view(rows, columns)
+        return views[rows, columns]
 
     def buffer(self, name: str, number: int, rows: int, width: int, dtype: torch.dtype = torch.float32) -> Buffer:
         """[rows ≤ CHUNK, width] to work in: for this thread the same memory every time, which is in the cache already.
@@ -118,7 +129,7 @@ class FloatNetwork:
         return views[key]
 
 
-def _add_bias_and_activate(rows: Buffer, layer: FoldedLayer, network: FoldedNetwork) -> None:
+def _add_bias_and_activate(rows: Buffer, layer: Layer, network: FoldedNetwork) -> None:
     """In place."""
     if network.activation == "mish":
         from ...kernels import activations as loops

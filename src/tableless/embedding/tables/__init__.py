@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .bloom import BloomEmbedding
 from .clustered import ClusteredCompositionalEmbedding
+from .coded import CodedEmbedding
 from .compositional import CompositionalEmbedding
 from .full import FullEmbedding
 from .hash_embedding import HashEmbedding
@@ -17,6 +18,7 @@ from .robe import RobeEmbedding
 __all__ = [
     "BloomEmbedding",
     "ClusteredCompositionalEmbedding",
+    "CodedEmbedding",
     "CompositionalEmbedding",
     "FullEmbedding",
     "HashEmbedding",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..ids import find
+from ..rounded_matrix import make_matrix, rows_of, values_of
 from ..scheme import normal
 from .shared_rows import set_means
 
@@ -17,16 +17,26 @@ class FrequentRows(nn.Module):
     """A row for each of `num_ids` ids. The scheme around it computes the vectors of all other ids in another way.
 
     Until `assign` is called these are the ids 0 to `num_ids` - 1, since vocabularies are often numbered by frequency.
-    The list is a buffer, and so a part of the state dict.
+    The list is a buffer, and so a part of the state dict. Numbers of a row have 32 `bits`, or fewer and a scale.
     """
 
     ids: Tensor
 
-    def __init__(self, num_ids: int, embedding_dim: int, *, std: float, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        num_ids: int,
+        embedding_dim: int,
+        *,
+        std: float,
+        generator: torch.Generator,
+        bits: int = 32,
+        packed: bool = False,
+    ) -> None:
         super().__init__()
         self.num_ids = num_ids
         self.register_buffer("ids", torch.arange(num_ids))
-        self.table = normal(num_ids, embedding_dim, std=std, generator=generator)
+        shape = num_ids, embedding_dim
+        self.table = make_matrix(lambda: normal(*shape, std=std, generator=generator), shape, bits=bits, packed=packed)
 
     def assign(self, ids: Tensor) -> None:
         """Say before training which ids get a row: `num_ids` distinct ones."""
@@ -57,10 +67,10 @@ class FrequentRows(nn.Module):
     def take_over(self, ids: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
         """Copy the rows [n, embedding_dim] of listed ids into the table; returns which of the ids [n] are listed."""
         position, is_listed = self.find(ids)
-        set_means(self.table, position[is_listed], rows[is_listed], weights[is_listed])
+        set_means(values_of(self.table), position[is_listed], rows[is_listed], weights[is_listed])
         return is_listed
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Int64 [...] -> rows [..., embedding_dim], and a mask. Where it is false, the row belongs to another id."""
         position, is_listed = self.find(ids)
-        return F.embedding(position, self.table), is_listed
+        return rows_of(self.table, position), is_listed

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
 from ..budget import Budget, fit_to_budget, resolve_budget
+from ..rounded_matrix import all_of, make_matrix, pack_all, rows_of, unpack_all, values_of
+from ..rounding import require_bits
 from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .shared_rows import mean_of_sharers
 
+_BEST_BITS = 4
+_FEWEST_BITS_OF_MAP = 8  # it is small, and every vector depends on it
+
 
 class LowRankEmbedding(EmbeddingScheme):
-    """`rank` numbers per id, mapped linearly to `embedding_dim`: `vocab_size·rank + rank·embedding_dim` parameters."""
+    """`rank` numbers per id, mapped linearly to `embedding_dim`: `vocab_size·rank + rank·embedding_dim` parameters.
+
+    `weight_bits` says how the numbers are stored: 32 is float32, 16 bfloat16, 8 and fewer are integers with a scale for
+    each row.
+    """
 
     open_vocabulary = False
+    old_defaults: ClassVar[Mapping[str, Any]] = {"weight_bits": 32, "packed": False}
     tuning_rate = 3e-3  # chosen on validation data, from 3e-4 to 1e-2 (docs/tried.md)
 
     def __init__(
@@ -27,22 +38,45 @@ class LowRankEmbedding(EmbeddingScheme):
         vocab_size: int,
         rank: int,
         initial_std: float = INITIAL_STD,
+        weight_bits: int = 32,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        require_bits("weight_bits", weight_bits)
         self.embedding_dim = embedding_dim
         self.vocab_size = vocab_size
         self.rank = rank
         self.initial_std = initial_std
+        self.weight_bits = weight_bits
+        self.packed = packed
         self.seed = seed
         generator = seeded(seed)
-        self.table = normal(vocab_size, rank, std=initial_std, generator=generator)
-        self.projection = normal(rank, embedding_dim, std=1 / math.sqrt(rank), generator=generator)
+        rows, map_to_rows = (vocab_size, rank), (rank, embedding_dim)
+        self.table = make_matrix(
+            lambda: normal(*rows, std=initial_std, generator=generator), rows, bits=weight_bits, packed=packed
+        )
+        self.projection = make_matrix(
+            lambda: normal(*map_to_rows, std=1 / math.sqrt(rank), generator=generator),
+            map_to_rows,
+            bits=max(weight_bits, _FEWEST_BITS_OF_MAP),
+            packed=packed,
+        )
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., embedding_dim]."""
         require_known(ids, self.vocab_size)
-        return F.embedding(ids, self.table) @ self.projection
+        return rows_of(self.table, ids) @ all_of(self.projection)
+
+    def pack(self) -> None:
+        """Round the table and the map for good."""
+        pack_all(self)
+        self.packed = True
+
+    def unpack(self) -> None:
+        """Make the table and the map trainable again."""
+        unpack_all(self)
+        self.packed = False
 
     @torch.no_grad()
     def fit_directly(
@@ -62,17 +96,25 @@ class LowRankEmbedding(EmbeddingScheme):
         table = counted @ kept @ triangle.mT
         num_kept = basis.shape[-1]
         is_given = (totals > 0).unsqueeze(-1)
-        self.table[:, :num_kept] = torch.where(is_given, table.to(self.table), self.table[:, :num_kept])
-        self.table[:, num_kept:] = 0
-        self.projection[:num_kept] = basis.mT.to(self.projection)
+        own, projection = values_of(self.table), values_of(self.projection)
+        own[:, :num_kept] = torch.where(is_given, table.to(own), own[:, :num_kept])
+        own[:, num_kept:] = 0
+        projection[:num_kept] = basis.mT.to(projection)
         return self, torch.zeros_like(ids, dtype=torch.bool)
 
     @classmethod
-    def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
-        """The highest rank the budget pays for, but at most `embedding_dim`: more would add nothing."""
+    def from_budget(
+        cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, weight_bits: int | None = None
+    ) -> Self:
+        """The highest rank the budget pays for, but at most `embedding_dim`: more would add nothing.
+
+        Unless `weight_bits` are given, a number of parameters is spent on numbers of 32 bits. A budget in bytes is
+        spent on numbers of `_BEST_BITS`, or more if it pays for the highest rank in more.
+        """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        bits = weight_bits or (32 if allowed.unit == "parameters" else _BEST_BITS)
         return fit_to_budget(
-            lambda rank: cls(embedding_dim, vocab_size=vocab_size, rank=rank, seed=seed),
+            lambda rank: cls(embedding_dim, vocab_size=vocab_size, rank=rank, weight_bits=bits, seed=seed),
             allowed,
             largest=embedding_dim,
         )

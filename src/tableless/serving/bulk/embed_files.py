@@ -4,21 +4,37 @@
 
 A block is some row groups of an input file and becomes one part file, which appears whole or not at all. So every part
 that is there after a crash is right, and the same command goes on with what is missing.
+
+Blocks are embedded on this machine, or with Ray on all machines of a cluster. The same worker embeds every
+block in both cases.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from ...hints import install_hint
 from ...recommender.run_directory import RunDirectory, Side
-from .blocks import BLOCK_ROWS, EmbedJobSettings, finish, plan_blocks, take_up
-from .engines import Job, run_here, run_on_ray
-from .places import find_sources, locate, without_secrets
-from .vectors import Embedder, id_batches, write_vectors
+from .blocks import (
+    BLOCK_ROWS,
+    Block,
+    Embedder,
+    EmbedJobSettings,
+    finish,
+    id_batches,
+    plan_blocks,
+    take_up,
+    write_vectors,
+)
+from .places import Place, find_sources, locate, without_secrets
 
 __all__ = ["Embedded", "Engine", "embed_file", "embed_files"]
 
@@ -89,3 +105,109 @@ def embed_file(run: str | os.PathLike[str], ids: str, out: str, *, side: Side, c
     embed = Embedder(RunDirectory(run).read(), side)
     batches = id_batches(base / name, column, kind=embed.kind)
     return Embedded(write_vectors(embed, batches, locate(out), source=name), 0)
+
+
+_FEWEST_CPUS = 2  # with one CPU, Ray Data waits for ever for a second one
+
+
+def run_on_ray(job: Job, blocks: Sequence[Block], *, address: str | None = None) -> Iterator[int]:
+    """Yields how many vectors each block has as it is done, in any order; errors of blocks are raised at the end.
+
+    The cluster is at `address` or $RAY_ADDRESS; without either, one is started on this machine for as long as this
+    takes. The run directory travels to the workers; ids and output must be in places that all of them reach.
+    """
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ImportError(f"--engine ray needs Ray: {install_hint('scale')}") from None
+
+    worker: Any = _RayWorker  # Ray makes an actor of a class; its types only know functions
+    with connected(ray, address):
+        files = {path.name: path.read_bytes() for path in RunDirectory(job.run).travelling()}
+        done = ray.data.from_items([asdict(block) for block in blocks], override_num_blocks=len(blocks)).map(
+            worker,
+            fn_constructor_args=(job, ray.put(files)),
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=len(blocks)),
+            num_cpus=1,
+        )
+        errors = []
+        for row in done.iter_rows():
+            if row["error"]:
+                errors.append(row["error"])
+            else:
+                yield row["vectors"]
+        if errors:
+            raise ValueError(f"{errors[0]} (and {len(errors) - 1} more)" if len(errors) > 1 else errors[0])
+
+
+class _RayWorker:
+    """A `BlockWorker` on another machine. An error comes back as a sentence, without Ray's own stack around it."""
+
+    def __init__(self, job: Job, files: Any) -> None:
+        import ray
+
+        self._directory = tempfile.TemporaryDirectory(prefix="tableless-")
+        for name, content in ray.get(files).items():
+            (Path(self._directory.name) / name).write_bytes(content)
+        self._work = BlockWorker(replace(job, run=Path(self._directory.name)))
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"vectors": self._work(Block(**row)), "error": ""}
+        except (ValueError, OSError) as error:
+            return {"vectors": 0, "error": str(error)}
+
+
+@contextmanager
+def connected(ray: Any, address: str | None) -> Iterator[None]:
+    """Connect to Ray at an address, or start it here, unless it runs already; afterwards end what was begun."""
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it logs every plan and every setting
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    settings: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
+    if address or os.environ.get("RAY_ADDRESS"):
+        ray.init(address=address, **settings)
+    else:
+        cpus = max(_FEWEST_CPUS, os.cpu_count() or 1)
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **settings)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+_BLOCKS_AT_ONCE = 2  # while one is opened or closed, the other computes: small files are mostly opening and closing
+
+
+@dataclass(frozen=True)
+class Job:
+    """What does not change from block to block."""
+
+    run: Path
+    base: Place  # names of sources are relative to it
+    out: Place
+    side: Side
+    column: str | None
+
+
+class BlockWorker:
+    """Embeds block after block, with a model that is loaded once."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._embed = Embedder(RunDirectory(job.run).read(), job.side)
+
+    def __call__(self, block: Block) -> int:
+        """Write the part of a block; returns how many vectors it has."""
+        place, groups = self._job.base / block.source, range(block.first, block.stop)
+        batches = id_batches(place, self._job.column, kind=self._embed.kind, row_groups=groups)
+        return write_vectors(self._embed, batches, self._job.out / block.part, source=block.source)
+
+
+def run_here(job: Job, blocks: Sequence[Block]) -> Iterator[int]:
+    """The local engine: on all of torch's threads; yields the vectors of each block, in order."""
+    with ThreadPoolExecutor(_BLOCKS_AT_ONCE) as threads:
+        yield from threads.map(BlockWorker(job), blocks)

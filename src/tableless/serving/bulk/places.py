@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 # Parameters of pyarrow's URIs that say which service is meant, and are no secrets.
-from ...extras import install_hint
+from ...hints import install_hint
 
 _HARMLESS = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
 

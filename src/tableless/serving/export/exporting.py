@@ -11,12 +11,12 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from ...embedding.choices import require_choice
 from ...embedding.hashing import ENCODING_VERSION
 from ...embedding.ids import to_ids
 from ...embedding.scheme import Precision
 from ...files.scheme_directory import read_json
 from ...files.whole import write_text
+from ...hints import require_choice
 from ...recommender.models import Recommender
 from ...recommender.run_directory import RunDirectory, Side
 from .formats import CHECKED, SUFFIXES, Agreement, Format, ids_to_check, measure_agreement, open_file, write_file
@@ -92,9 +92,10 @@ def export_run(
 ) -> ExportReport:
     """Write both embeddings (ids in, vectors out) and the recommender (pairs in, scores out), and `export.json`.
 
-    Hashing is inside the graphs, batches may have any size, and no file needs this library. `int8` rounds the weights
-    of networks, which makes files about a quarter as large; rows of tables stay as they are. If one file does not
-    agree with the model, none is kept.
+    Hashing is inside the graphs, batches may have any size, and no file needs this library. Weights that the run
+    stores in few bits are in the files as they are stored. `int8` rounds the weights of other networks, which makes
+    files about a quarter as large; rows of tables stay as they are. If one file does not agree with the model, none is
+    kept.
     """
     for name, value, choices in (("format", format, get_args(Format)), ("precision", precision, get_args(Precision))):
         require_choice(name, value, choices)
@@ -154,7 +155,10 @@ def _round(recommender: nn.Module, model: Recommender) -> None:
     sample = _ids(model, count=_ROUNDING_SAMPLE, seed=2)
     round_linear_layers(recommender, sample["user"], sample["item"])
     if not is_int8(recommender):
-        raise ValueError("int8 rounds the weights of networks, and this run has none; export it as fp32")
+        raise ValueError(
+            "int8 rounds the weights of networks that are stored in fp32, and this run has none; export it as fp32, "
+            "which keeps weights of few bits as they are"
+        )
 
 
 def _ids(model: Recommender, *, count: int = CHECKED, seed: int = 0) -> dict[Side, Tensor]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...embedding.scheme import EmbeddingScheme, Precision, seeded
-from ...extras import install_hint
+from ...hints import install_hint
 
 if TYPE_CHECKING:
     import onnx

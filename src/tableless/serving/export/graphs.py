@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...embedding.inference.int8 import round_weights
+from ...embedding.inference.packed_layer import PackedLinear
 from ...recommender.models import Recommender
 from ...recommender.run_directory import Side
 
@@ -125,43 +125,16 @@ def round_linear_layers(module: nn.Module, *sample_inputs: Tensor) -> None:
 
 
 def is_int8(module: nn.Module) -> bool:
-    """Does it have a layer with weights of one byte?"""
+    """Does it have a layer that was rounded to weights of one byte? (Those that are stored so are not rounded.)"""
     return any(isinstance(part, Int8Linear) for part in module.modules())
 
 
-class Int8Linear(nn.Module):
-    """A linear layer that keeps its weights as int8 and a scale for each output, and multiplies in float32.
-
-    Activations are not rounded. A network that memorises amplifies such errors (docs/decisions.md). And with ranges
-    taken from the batch, an id's vector would depend on the other ids of the batch.
-    """
-
-    integers: Tensor  # int8 [outputs, inputs]
-    scale: Tensor  # float32 [outputs]
+class Int8Linear(PackedLinear):
+    """A linear layer that was stored in float32, rounded for the export to int8 and a scale for each output."""
 
     def __init__(self, linear: nn.Linear, sample: Tensor) -> None:
-        super().__init__()
         integers, scale = round_weights(linear.weight.T, sample)
-        self.register_buffer("integers", integers.T.contiguous())
-        self.register_buffer("scale", scale)
-        self.bias = linear.bias
-
-    @property
-    def weight(self) -> Tensor:
-        """Float32 [outputs, inputs]."""
-        if torch.onnx.is_in_onnx_export():  # it has an operator that optimisers do not compute in advance
-            return torch.onnx.ops.symbolic(
-                "DequantizeLinear",
-                (self.integers, self.scale),
-                attrs={"axis": 0},
-                dtype=torch.float32,
-                shape=self.integers.shape,
-            )
-        return self.integers.to(torch.float32) * self.scale.unsqueeze(-1)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """[..., inputs] -> [..., outputs]."""
-        return F.linear(rows, self.weight, self.bias)
+        super().__init__(integers.T.contiguous(), scale, linear.bias)
 
 
 def _remember(seen: dict[str, Tensor], name: str, _module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

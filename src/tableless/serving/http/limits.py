@@ -17,9 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..settings import ServerSettings
-from .hosts import why_foreign
 from .metrics import Metrics
-from .refusals import Refusal
+from .refusals import Refusal, why_foreign
 
 OPEN_TO_ALL = frozenset({"/", "/healthz", "/docs", "/openapi.json"})
 """Paths that need no token, beside those under /page/: a browser can't send one before it has the page."""

@@ -17,7 +17,6 @@ from ...embedding.ids import to_ids
 from ...recommender.run_directory import Side
 from ..model import TrainedModel
 from ..settings import ServerSettings
-from .current_model import CurrentModel
 from .messages import (
     MAX_COUNT,
     MAX_ID_LENGTH,
@@ -41,7 +40,7 @@ from .messages import (
 )
 from .metrics import Metrics
 from .refusals import Refusal, problems
-from .served_model import Ids
+from .served_model import CurrentModel, Ids
 
 MODEL_ROUTES = frozenset({"/embed", "/score", "/recommend", "/neighbors"})
 """Routes whose latency the page shows: the model computes something for each of their answers."""

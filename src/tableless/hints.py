@@ -1,9 +1,15 @@
-"""Choices: a name that is not known is refused, with the names that are known and the nearest of them."""
+"""Hints at the end of an error message: which name was meant, and what to install."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+
+def install_hint(*extras: str) -> str:
+    """The command that installs extras: for the released package, and for a clone of the repository."""
+    names = ",".join(extras)
+    return f"pip install 'tableless[{names}]' (in a clone: pip install -e '.[{names}]')"
 
 
 def require_known_name(kind: str, name: str, known: Iterable[str]) -> None:

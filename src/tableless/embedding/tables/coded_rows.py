@@ -1,0 +1,179 @@
+"""The bits of many rows, and how they become vectors: what `CodedEmbedding` has beside a map from ids to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...kernels import uses_kernels
+from ..scheme import seeded
+from ..trellis import MOST_BITS, Doubles, TrellisCode, fit_code, share_bits, starting_levels, write_row
+
+LONGEST_WINDOW = 8
+"""Bits. One more doubles the time of coding, and saves one bit in fifty."""
+_SAMPLE = 6000  # rows that a code is fitted to
+_BLOCK = 65_536  # rows that are coded at once
+
+
+class CodedRows(nn.Module):
+    """`num_rows` rows of a trellis code (trellis.py), with the codebooks that make vectors of them.
+
+    The arguments are those of `CodedEmbedding`. Codes are buffers; levels, scale, mean, gains and rotation can be
+    trained while the codes stay as they are.
+    """
+
+    codes: Tensor
+    ends: Tensor
+
+    def __init__(
+        self,
+        num_rows: int,
+        embedding_dim: int,
+        *,
+        num_bits: int,
+        gain_bits: int,
+        check_bits: int,
+        window: int,
+        rotated: bool,
+        initial_std: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim, self.num_bits, self.gain_bits, self.check_bits = (
+            embedding_dim,
+            num_bits,
+            gain_bits,
+            check_bits,
+        )
+        self.window, self.seed = window, seed
+        self.direction_bits = num_bits - gain_bits - check_bits
+        if not 1 <= window <= min(self.direction_bits, LONGEST_WINDOW) or gain_bits < 0 or not 0 <= check_bits <= 32:
+            raise ValueError(
+                f"num_bits={num_bits} with gain_bits={gain_bits} and check_bits={check_bits} leaves "
+                f"{self.direction_bits} bits for the direction; it needs at least the {window} of a window, and a "
+                f"window has 1 to {LONGEST_WINDOW}"
+            )
+        if self.direction_bits > embedding_dim * min(MOST_BITS, window):
+            raise ValueError(f"num_bits={num_bits} is more than {embedding_dim} dimensions can use; give fewer")
+        self._layout = np.array([num_bits, gain_bits, gain_bits + check_bits, window])
+        num_words = -(-num_rows * num_bits // 64) + 1  # a word more than the rows need: 64 bits are read at once
+        self.register_buffer("codes", torch.empty(num_words, dtype=torch.int64).random_(generator=seeded(seed)))
+        bits = share_bits(np.ones(embedding_dim), self.direction_bits, most=min(MOST_BITS, window))
+        self.register_buffer("ends", torch.tensor(np.cumsum(bits), dtype=torch.int16))
+        levels = starting_levels(window, np.random.default_rng(seed % 2**63))
+        self.levels = nn.Parameter(torch.tensor(levels, dtype=torch.float32))
+        self.scale = nn.Parameter(torch.tensor(np.where(bits > 0, initial_std, 0.0), dtype=torch.float32))
+        self.mean = nn.Parameter(torch.zeros(embedding_dim))
+        self.gains = nn.Parameter(torch.ones(2**gain_bits))
+        self.rotation = nn.Parameter(torch.eye(embedding_dim)) if rotated else None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows [n] -> vectors [n, embedding_dim], by operations that have gradients and can be exported."""
+        number, windows = self._codes_by_kernel(rows) if self.has_kernels(rows) else self._codes_by_torch(rows)
+        values = F.embedding(windows, self.levels.unsqueeze(-1)).squeeze(-1)  # [n, embedding_dim]
+        has_bits = torch.diff(self.ends.long(), prepend=self.ends.new_zeros(1).long()) > 0
+        gains = F.embedding(number, self.gains.unsqueeze(-1))
+        return self.turned(gains * (self.mean + values * (self.scale * has_bits)))
+
+    def turned(self, vectors: Tensor) -> Tensor:
+        """Decoded vectors by the rotation, if there is one."""
+        return vectors if self.rotation is None else vectors @ self.rotation
+
+    def has_kernels(self, ids: Tensor) -> bool:
+        """Can compiled loops work here?"""
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        return uses_kernels(ids) and not is_traced and not self.codes.is_meta
+
+    def arrays(self) -> tuple[Any, ...]:
+        """What the compiled loop needs beside rows and `out`, in the order of its arguments."""
+        codebooks = (self.levels, self.scale, self.mean, self.gains)
+        own = (part.detach().numpy() for part in codebooks)
+        return self.codes.numpy().view(np.uint64), self._layout, self.ends.numpy(), *own
+
+    def _codes_by_kernel(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The number of the gain [n], and the windows [n, embedding_dim]."""
+        from ...kernels import trellis as loops
+
+        number, windows = torch.empty_like(rows), rows.new_empty(len(rows), self.embedding_dim)
+        words = self.codes.numpy().view(np.uint64)
+        loops.read_codes(rows.numpy(), words, self._layout, self.ends.numpy(), number.numpy(), windows.numpy())
+        return number, windows
+
+    def _codes_by_torch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The same in plain torch operations, for other devices and for programs that are exported."""
+        begin = rows * self.num_bits
+        back = torch.arange(self.window, device=rows.device) - self.window
+        bits = (self.ends.long().unsqueeze(-1) + back) % self.direction_bits  # [embedding_dim, window]
+        windows = self._bits(begin.view(-1, 1, 1) + self.gain_bits + self.check_bits + bits)
+        return self.read(begin, self.gain_bits), windows
+
+    def read(self, begin: Tensor, count: int) -> Tensor:
+        """The number in the `count` bits that begin at `begin` [n]."""
+        return self._bits(begin.unsqueeze(-1) + torch.arange(count, device=begin.device))
+
+    def _bits(self, places: Tensor) -> Tensor:
+        """Bits at places [..., count] -> the number that they make [...], the first of them lowest."""
+        # ONNX cannot shift each number by its own count, so a bit is found by a mask, and weighed by a product.
+        powers = torch.tensor([1 << bit for bit in range(63)] + [-(1 << 63)], device=places.device)
+        bits = (self.codes[places >> 6] & powers[places & 63]) != 0
+        return (bits * powers[: places.shape[-1]]).sum(-1)
+
+    def write(
+        self, rows: Tensor, places: NDArray[np.int64], checks: NDArray[np.int64], *, metric: Tensor, weights: Tensor
+    ) -> None:
+        """Code vectors [n, dim] and write them at the rows `places` [n], with check bits [n]. All else is lost."""
+        code, turn, back = self._fitted(rows, metric, weights)
+        words, begin = np.zeros(len(self.codes), np.uint64), places * self.num_bits
+        for start in range(0, len(rows), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            gains, windows = code.encode(rows[part].double().numpy() @ turn)
+            write_row(words, begin[part], [(self.gain_bits, gains), (self.check_bits, checks[part])], windows, code)
+        self.codes.copy_(torch.from_numpy(words.view(np.int64)))
+        self.ends.copy_(torch.from_numpy(np.cumsum(code.bits)))
+        for name, value in (("levels", code.levels), ("gains", code.gains), ("mean", code.mean), ("scale", code.scale)):
+            self.get_parameter(name).copy_(torch.from_numpy(value))
+        if self.rotation is not None:
+            self.rotation.copy_(torch.from_numpy(back))
+        else:
+            self.mean.mul_(torch.from_numpy(back.diagonal().copy()))
+            self.scale.mul_(torch.from_numpy(back.diagonal().copy()))
+
+    def _fitted(self, rows: Tensor, metric: Tensor, weights: Tensor) -> tuple[TrellisCode, Doubles, Doubles]:
+        """The code for rows [n, dim], and the matrices that turn rows into what is coded, and back."""
+        random = np.random.default_rng(self.seed % 2**63)
+        share = weights.double().numpy() / float(weights.double().sum())
+        count = min(_SAMPLE, int((share > 0).sum()))
+        chosen = np.sort(random.choice(len(rows), count, replace=False, p=share))
+        sample, steep = rows[torch.from_numpy(chosen)].double().numpy(), metric.double().numpy()
+        steep = steep @ steep.T
+        if self.rotation is not None:
+            turn = steep @ np.linalg.eigh(np.cov((sample @ steep).T))[1][:, ::-1]
+            back = np.linalg.pinv(turn)
+        else:
+            size = np.linalg.norm(steep, axis=1)
+            turn, back = np.diag(size), np.diag(np.where(size > 0, 1 / np.where(size > 0, size, 1), 0))
+        code = fit_code(
+            sample @ turn,
+            num_bits=self.direction_bits,
+            gain_bits=self.gain_bits,
+            length=self.window,
+            generator=random,
+        )
+        return code, turn, back
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        ends = state_dict.get(f"{prefix}ends")
+        if isinstance(ends, Tensor) and not ends.is_meta and ends.shape == self.ends.shape:
+            bits = torch.diff(ends.long(), prepend=torch.zeros(1, dtype=torch.int64))
+            if bits.min() < 0 or bits.max() > self.window or int(ends[-1]) != self.direction_bits:
+                raise ValueError(
+                    f"the bits of the dimensions end at {ends.tolist()}, which does not fit {self.direction_bits} bits "
+                    f"in windows of {self.window}: the file is damaged; take it from a backup"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *args)

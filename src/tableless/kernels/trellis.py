@@ -1,0 +1,205 @@
+"""Compiled loops for rows coded by a trellis: the search for the best code, and the way back to the vector.
+
+`embedding/trellis.py` says what the code is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import Floats, Int32s, Int64s
+from .compiling import compiled
+from .id_rows import find_rows
+
+UInt8s = NDArray[np.uint8]
+UInt64s = NDArray[np.uint64]
+
+_u64 = np.uint64
+
+
+@compiled(fastmath=True)
+def best_windows(rows: Floats, scale: Floats, bits: Int64s, levels: Floats, out: UInt8s) -> None:
+    """The code of each row [n, dims] with the least squared error, as the window of each dimension [n, dims].
+
+    `bits` [dims] are at least 1, and at least log2 of the number of `levels` together. Dynamic programming: the cost of
+    each window at a dimension is its own error and the cost of the cheapest window that can stand before it. The bits
+    of a row are a circle, so that its beginning depends on its end. The first pass begins in the middle and shows what
+    a good code has at the seam; the second pass keeps to that.
+    """
+    num_rows, dims = rows.shape
+    num_windows = len(levels)
+    length = 0
+    while (1 << length) < num_windows:
+        length += 1
+    cost, cheapest = np.empty(num_windows, np.float32), np.empty(num_windows, np.float32)
+    before = np.empty((dims, num_windows), np.uint8)
+    path = np.empty(dims, np.int64)
+    for row in range(num_rows):
+        seam = -1
+        for number in range(2):
+            first = dims // 2 if number == 0 else 0
+            _start(rows[row, first], scale[first], levels, seam, length - bits[0], cost)
+            for step in range(1, dims):
+                dim = (first + step) % dims
+                _advance(rows[row, dim], scale[dim], bits[dim], length, levels, cost, cheapest, before[step])
+            last = _cheapest_end(cost, seam, length - bits[0])
+            for step in range(dims - 1, -1, -1):
+                path[step] = last
+                if step:
+                    width = bits[(first + step) % dims]
+                    last = ((last << width) & (num_windows - 1)) | before[step, last & ((num_windows >> width) - 1)]
+            if number == 0:
+                seam = path[(dims - first) % dims] & ((num_windows >> bits[0]) - 1)
+        for dim in range(dims):
+            out[row, dim] = path[dim]
+
+
+@compiled(inline="always")
+def _start(value: float, scale: float, levels: Floats, seam: int, shared: int, cost: Floats) -> None:
+    """The cost of each window at the first dimension. With a seam its lower `shared` bits are given."""
+    for window in range(len(levels)):
+        error = value - scale * levels[window]
+        cost[window] = error * error
+        if seam >= 0 and (window & ((1 << shared) - 1)) != seam:
+            cost[window] = np.inf
+
+
+@compiled(inline="always")
+def _advance(
+    value: float, scale: float, width: int, length: int, levels: Floats, cost: Floats, cheapest: Floats, before: UInt8s
+) -> None:
+    """From the costs at one dimension to those at the next, which adds `width` bits on top of each window."""
+    shared = len(levels) >> width
+    for low in range(shared):  # windows before a window share their upper bits with its lower ones
+        best, which = np.float32(np.inf), 0
+        for dropped in range(1 << width):
+            own = cost[(low << width) | dropped]
+            if own < best:
+                best, which = own, dropped
+        cheapest[low] = best
+        before[low] = which
+    for window in range(len(levels)):
+        error = value - scale * levels[window]
+        cost[window] = cheapest[window & (shared - 1)] + error * error
+
+
+@compiled(inline="always")
+def _cheapest_end(cost: Floats, seam: int, shared: int) -> int:
+    """The cheapest window at the last dimension. With a seam its upper `shared` bits are given."""
+    best, which = np.float32(np.inf), 0
+    rest = 0
+    while (1 << (rest + shared)) < len(cost):
+        rest += 1
+    for window in range(len(cost)):
+        if cost[window] < best and (seam < 0 or (window >> rest) == seam):
+            best, which = cost[window], window
+    return which
+
+
+@compiled()
+def write_bits(words: UInt64s, places: Int64s, width: int, values: Int64s) -> None:
+    """Write the lowest `width` bits of each value at its place, where all bits must be zero."""
+    for i in range(len(places)):
+        for bit in range(width):
+            place = places[i] + bit
+            words[place >> 6] |= np.uint64((values[i] >> bit) & 1) << np.uint64(place & 63)
+
+
+@compiled(inline="always")
+def _bits_at(words: UInt64s, place: np.uint64) -> np.uint64:
+    """The 64 bits that begin at a bit. The array has a word more than the rows need."""
+    word, shift = place >> _u64(6), place & _u64(63)
+    return (words[word] >> shift) | ((words[word + _u64(1)] << _u64(1)) << (_u64(63) - shift))
+
+
+@compiled(inline="always")
+def _circle(words: UInt64s, begin: np.uint64, end: np.uint64, length: np.uint64, halves: UInt64s) -> None:
+    """64 bits from each 32nd bit on of a circle: the bits from `begin` to `end`, the last `length` also before them."""
+    low = _bits_at(words, end - length) & ((_u64(1) << length) - _u64(1))
+    for number in range(len(halves)):
+        place = begin + _u64(32 * number)
+        own = _bits_at(words, place) if place < end else _u64(0)
+        halves[number] = (own << length) | low
+        low = (own & _u64(0xFFFFFFFF)) >> (_u64(32) - length)
+
+
+@compiled(inline="always")
+def _where(ends: NDArray[np.int16]) -> tuple[UInt64s, UInt64s]:
+    """In which half and at which bit of it the window of each dimension begins."""
+    places = ends.astype(np.uint64)
+    return places >> _u64(5), places & _u64(31)
+
+
+@compiled()
+def read_codes(
+    rows: Int64s, words: UInt64s, layout: Int64s, ends: NDArray[np.int16], gains: Int64s, windows: Int64s
+) -> None:
+    """The number of the gain [n] and the windows [n, embedding_dim] of rows [n]; `decode` says what the rest is."""
+    num_bits, before, length = _u64(layout[0]), _u64(layout[2]), _u64(layout[3])
+    halves = np.empty((layout[0] - layout[2] + layout[3]) // 32 + 1, np.uint64)
+    half, shift = _where(ends)
+    mask, gain_mask = (_u64(1) << length) - _u64(1), (_u64(1) << _u64(layout[1])) - _u64(1)
+    for i in range(len(rows)):
+        place = _u64(rows[i]) * num_bits
+        gains[i] = np.int64(_bits_at(words, place) & gain_mask)
+        _circle(words, place + before, place + num_bits, length, halves)
+        for j in range(windows.shape[1]):
+            windows[i, j] = np.int64((halves[half[j]] >> shift[j]) & mask)
+
+
+@compiled()
+def decode(
+    rows: Int64s,
+    words: UInt64s,
+    layout: Int64s,
+    ends: NDArray[np.int16],
+    levels: Floats,
+    scale: Floats,
+    mean: Floats,
+    gains: Floats,
+    out: Floats,
+) -> None:
+    """`out[i]` = gain · (mean + scale · level of each window) [n, embedding_dim], for rows of coded vectors [n].
+
+    `layout` has the bits of a row, of its gain, of all before its direction, and of a window. `ends` [embedding_dim]
+    says where the bits of each dimension end; the scale of a dimension without bits is zero. Indices are unsigned,
+    because numba looks whether a signed one is negative.
+    """
+    num_bits, before, length = _u64(layout[0]), _u64(layout[2]), _u64(layout[3])
+    halves = np.empty((layout[0] - layout[2] + layout[3]) // 32 + 1, np.uint64)
+    half, shift = _where(ends)
+    mask, gain_mask = (_u64(1) << length) - _u64(1), (_u64(1) << _u64(layout[1])) - _u64(1)
+    windows, firsts = np.empty(out.shape[1], np.int64), np.searchsorted(half, np.arange(len(halves) + 1))
+    for i in range(len(rows)):
+        place = _u64(rows[i]) * num_bits
+        gain = gains[_bits_at(words, place) & gain_mask]
+        _circle(words, place + before, place + num_bits, length, halves)
+        for number in range(len(halves)):  # dimensions whose windows begin in the same half, so that it is loaded once
+            own = halves[number]
+            for j in range(firsts[number], firsts[number + 1]):
+                windows[j] = np.int64((own >> shift[j]) & mask)
+        for j in range(out.shape[1]):
+            out[i, j] = gain * (mean[j] + scale[j] * levels[_u64(windows[j])])
+
+
+@compiled()
+def find_and_decode(
+    ids: Int64s,
+    key: int,
+    cells: Int64s,
+    ranks: Int32s,
+    sizes: tuple[int, int, int],
+    words: UInt64s,
+    layout: Int64s,
+    ends: NDArray[np.int16],
+    levels: Floats,
+    scale: Floats,
+    mean: Floats,
+    gains: Floats,
+    out: Floats,
+) -> None:
+    """From ids to vectors without a stop: `id_rows.find_rows` and `decode`. For a hundred ids, calls cost as much."""
+    rows = np.empty(len(ids), np.int64)
+    find_rows(ids, key, cells, ranks, sizes[0], sizes[1], sizes[2], rows)
+    decode(rows, words, layout, ends, levels, scale, mean, gains, out)

@@ -1,0 +1,159 @@
+"""Coded rows: near the table by any kind of raw id, the same by every path, open to ids that were not put in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tableless import distil, load_scheme, save_scheme, to_ids
+from tableless.embedding.tables import CodedEmbedding
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*of the table's variance is unexplained")
+
+COUNT, DIM = 600, 12
+
+
+def table(count=COUNT, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    lengths = torch.rand(count, 1, generator=random).mul(2).exp()
+    return torch.randn(count, DIM, generator=random) * torch.linspace(2, 0.2, DIM) * lengths
+
+
+def fitted(ids, rows, budget="8B/id", **options):
+    scheme = CodedEmbedding.from_budget(budget, embedding_dim=DIM, vocab_size=len(ids), **options)
+    distil(rows, scheme, ids=ids, progress=False)
+    return scheme
+
+
+KINDS = {
+    "rows": torch.arange(COUNT),
+    "strings": to_ids([f"item {number}" for number in range(COUNT)]),
+    "gaps": torch.arange(COUNT) * 2**40 - 2**45,
+    "negative": -1 - 7 * torch.arange(COUNT),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_near_the_rows_of_the_table(kind):
+    ids, rows = KINDS[kind], table()
+    scheme = fitted(ids, rows)
+    with torch.no_grad():
+        vectors = scheme(ids)
+    assert (vectors - rows).square().sum() < 0.06 * rows.square().sum()
+    lengths = vectors.norm(dim=1) / rows.norm(dim=1)
+    assert 0.97 < lengths.median() < 1.03, "the gain keeps the length of a vector"
+    shuffled = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(scheme(ids[shuffled]).detach(), vectors[shuffled])
+
+
+def test_more_bits_leave_less():
+    rows = table()
+    left = []
+    for budget in ("4B/id", "6B/id", "8B/id", "12B/id"):
+        scheme = fitted(KINDS["gaps"], rows, budget)
+        left.append(float((scheme(KINDS["gaps"]) - rows).square().sum().detach()))
+        assert scheme.num_bytes <= float(budget[: budget.index("B")]) * COUNT
+    assert left == sorted(left, reverse=True)
+    assert left[0] > 5 * left[-1]
+
+
+@pytest.mark.parametrize("check_bits", [0, 5])
+@pytest.mark.parametrize("budget", ["3B/id", "9B/id"])
+def test_every_path_gives_the_same_vectors(budget, check_bits):
+    scheme = fitted(KINDS["strings"], table(), budget, check_bits=check_bits)
+    ids = torch.cat([KINDS["strings"], torch.arange(50)])
+    with torch.no_grad():
+        in_one_pass = scheme(ids)
+    assert torch.equal(scheme(ids), in_one_pass), "with gradients"
+    rows = scheme.finder(ids)
+    for one, other in zip(scheme.rows._codes_by_kernel(rows), scheme.rows._codes_by_torch(rows), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_check_bits_tell_ids_that_were_not_put_in():
+    rows = table()
+    scheme = fitted(KINDS["gaps"], rows, "9B/id", check_bits=6)
+    strangers = torch.arange(1, 4001) * 2**40 + 12_345
+    with torch.no_grad():
+        vectors, known = scheme(strangers), scheme(KINDS["gaps"])
+    is_mean = torch.isclose(vectors, rows.mean(0), atol=1e-5).all(1)
+    assert 1 / 200 < 1 - is_mean.float().mean() < 1 / 25, "one in 64 passes"
+    assert not torch.isclose(known, rows.mean(0), atol=1e-5).all(1).any()
+
+
+def test_ids_can_be_added_replaced_saved_and_loaded(tmp_path):
+    scheme = fitted(KINDS["rows"], table())
+    before = scheme(torch.arange(COUNT)).detach()
+    bytes_before = scheme.num_bytes
+    scheme.add(torch.tensor([5_000, -3]), torch.stack([torch.ones(DIM), torch.full((DIM,), 2.0)]))
+    scheme.add(torch.tensor([-3, 7]), torch.stack([torch.full((DIM,), 4.0), torch.full((DIM,), 5.0)]))
+    save_scheme(scheme, tmp_path / "scheme")
+    for one in (scheme, load_scheme(tmp_path / "scheme")):
+        added = one(torch.tensor([5_000, -3, 7])).detach()
+        assert added[:, 0].tolist() == [1, 4, 5]
+        after = one(torch.arange(COUNT)).detach()
+        assert torch.equal(after[8:], before[8:])
+        assert one.bytes_by_part()["added rows"] == one.num_bytes - bytes_before
+    with pytest.raises(ValueError, match="of which 1 are distinct"):
+        scheme.add(torch.tensor([4, 4]), torch.ones(2, DIM))
+
+
+def test_too_many_ids_are_refused_and_fewer_are_fine():
+    scheme = CodedEmbedding.from_budget("8B/id", embedding_dim=DIM, vocab_size=100)
+    with pytest.raises(ValueError, match="600 ids do not fit into vocab_size=100"):
+        distil(table(), scheme, ids=KINDS["rows"], progress=False)
+    rows = table(40)
+    distil(rows, scheme, ids=KINDS["gaps"][:40], progress=False)
+    assert (scheme(KINDS["gaps"][:40]) - rows).square().sum() < 0.1 * rows.square().sum()
+
+
+def test_rows_of_an_id_that_is_given_twice_are_averaged():
+    rows = table()
+    ids = torch.cat([KINDS["gaps"], KINDS["gaps"]])
+    scheme = CodedEmbedding.from_budget("12B/id", embedding_dim=DIM, vocab_size=COUNT)
+    distil(torch.cat([rows + 0.5, rows - 0.5]), scheme, ids=ids, progress=False)
+    assert (scheme(KINDS["gaps"]) - rows).square().sum() < 0.05 * rows.square().sum()
+
+
+def test_a_rotation_helps_where_dimensions_depend_on_each_other():
+    random = torch.Generator().manual_seed(5)
+    rows = torch.randn(COUNT, 3, generator=random) @ torch.randn(3, DIM, generator=random)
+    left = {}
+    for rotated in (False, True):
+        scheme = CodedEmbedding(DIM, vocab_size=COUNT, num_bits=28, rotated=rotated)
+        distil(rows, scheme, ids=KINDS["rows"], progress=False)
+        left[rotated] = float((scheme(KINDS["rows"]) - rows).square().sum().detach() / rows.square().sum())
+    assert left[True] < left[False] / 4
+
+
+def test_a_large_table_is_rotated_and_a_small_one_is_not():
+    sizes = {"embedding_dim": 32}
+    assert not CodedEmbedding.from_budget("8B/id", vocab_size=2_000, **sizes).rotated
+    with torch.device("meta"):
+        assert CodedEmbedding.from_budget("8B/id", vocab_size=1_000_000, **sizes).rotated
+
+
+def test_a_damaged_layout_is_refused():
+    scheme = fitted(KINDS["rows"], table())
+    state = {key: value.clone() for key, value in scheme.state_dict().items()}
+    state["rows.ends"][-1] += 1
+    with pytest.raises(ValueError, match="the file is damaged"):
+        scheme.load_state_dict(state)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_codes_of_any_value_give_vectors(seed):
+    scheme = fitted(KINDS["rows"], table())
+    random = torch.Generator().manual_seed(seed)
+    for name in ("rows.codes", "finder.cells", "finder.ranks"):
+        buffer = scheme.get_buffer(name)
+        buffer.copy_(torch.empty_like(buffer).random_(generator=random))
+    with torch.no_grad():
+        assert scheme(torch.empty(5_000, dtype=torch.int64).random_(generator=random)).isfinite().all()
+
+
+def test_too_few_bits_are_refused():
+    with pytest.raises(ValueError, match="leaves 2 bits for the direction"):
+        CodedEmbedding(DIM, vocab_size=10, num_bits=6)
+    with pytest.raises(ValueError, match="more than 12 dimensions can use"):
+        CodedEmbedding(DIM, vocab_size=10, num_bits=100)
