@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...extras import install_hint
+from ...hints import install_hint
 from ...kernels import Floats, Int64s
 
 _LEAST_WEIGHT = 1e-6  # of the heaviest direction: directions that do not count at all can't be mapped back

@@ -54,6 +54,7 @@ class QuantizedEmbedding(EmbeddingScheme):
         self.embedding_dim = embedding_dim
         self.vocab_size = vocab_size
         self.bits = bits
+        self.rounds_rows = bits < 8  # with 8 bits next to nothing is lost
         self.packed = packed
         self.initial_std = initial_std
         self.seed = seed
