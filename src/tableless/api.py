@@ -32,6 +32,7 @@ def train(
     *,
     scheme: str = ModelConfig.scheme,
     budget: Budget = ModelConfig.budget,
+    new_ids: bool = ModelConfig.new_ids,
     backbone: str = ModelConfig.backbone,
     embedding_dim: int = ModelConfig.embedding_dim,
     options: Mapping[str, Any] | None = None,
@@ -60,9 +61,10 @@ def train(
         data: The interactions: a frame (polars, pandas), an Arrow table, arrays (a dict of columns, `(users, items)` or
             `(users, items, times)`), or what the command takes: the path of a file or of a directory of parquet files,
             a known dataset, `world`. Ids are integers or strings.
-        scheme: An embedding scheme, one of `tableless.SCHEMES`.
+        scheme: An embedding scheme, one of `tableless.SCHEMES`, or `"auto"`: the best one for the budget.
         budget: The size of the embeddings: a share of the full table (`"1/4"`), a number of parameters, or memory
             (`"64MB"`).
+        new_ids: With the scheme `"auto"`: will the model be asked about ids that are not in the data?
         backbone: `"gmf"` or `"mlp"`.
         embedding_dim: Dimensions of an embedding.
         options: Further arguments of the scheme's `from_budget`.
@@ -105,7 +107,7 @@ def train(
     """
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
-    model_config = ModelConfig(scheme, str(budget), backbone, embedding_dim, dict(options or {}))
+    model_config = ModelConfig(scheme, str(budget), new_ids, backbone, embedding_dim, dict(options or {}))
     listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
         folder = temporary_folder(stack)

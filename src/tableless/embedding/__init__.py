@@ -16,7 +16,7 @@ from .joint import JointEmbedding
 from .replacement import replace_embeddings
 from .replacement_report import LeftAlone, Replacement, Replacements
 from .scheme import EmbeddingScheme, normal, seeded
-from .schemes import SCHEMES, embedding_for
+from .schemes import SCHEMES, SchemeChoice, choose_scheme, embedding_for
 from .side_features import LSH, SideFeatures
 from .watch import TrainedFromNothing
 
@@ -36,8 +36,10 @@ __all__ = [
     "PoorFitWarning",
     "Replacement",
     "Replacements",
+    "SchemeChoice",
     "SideFeatures",
     "TrainedFromNothing",
+    "choose_scheme",
     "distil",
     "embedding_for",
     "fit_to_budget",

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
 from .budget import BYTES_PER_PARAMETER, Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding
 from .head_and_tail import HeadAndTail
@@ -39,19 +45,90 @@ SCHEMES: dict[str, type[EmbeddingScheme]] = {
 }
 
 
-def embedding_for(
-    budget: Budget, *, embedding_dim: int, vocab_size: int, open_vocabulary: bool = True, seed: int = 0
-) -> EmbeddingScheme:
-    """The embedding that the library recommends for a budget.
+AUTO = "auto"
+"""The name of a scheme that is yet to be chosen, by `choose_scheme`."""
 
-    This is deep hash embedding, with one exception: if there will be no new ids (`open_vocabulary=False`) and the full
-    table fits into the budget, nothing is better than the table.
+_QUICK_ENOUGH = 10.0  # µs: less than a network takes for an id (benchmarks/RESULTS.md)
+_CHECK_BITS = 8  # of 256 ids that were not put in, one passes for a known one
+
+
+@dataclass(frozen=True)
+class SchemeChoice:
+    """A scheme for a budget, further arguments for its `from_budget`, and why it was chosen."""
+
+    name: str
+    options: dict[str, Any]
+    reason: str
+
+
+def choose_scheme(
+    budget: Budget,
+    *,
+    embedding_dim: int,
+    vocab_size: int,
+    open_vocabulary: bool = True,
+    microseconds: float | None = None,
+) -> SchemeChoice:
+    """Choose a scheme by what was measured (docs/choosing.md).
 
     Args:
-        budget: The size: a number of parameters, a share of the full table (`"1/4"`), or memory (`"64MB"`).
+        budget: How large it may be: memory (`"64MB"`, `"8B/id"`), or a share of the bytes of the full table (`"1/16"`).
         embedding_dim: Dimensions of a vector.
         vocab_size: How many ids there are, or will be.
         open_vocabulary: Will there be new ids?
+        microseconds: The longest that one id may take, if that matters.
+
+    Returns:
+        The name of the scheme, options for its `from_budget`, and the reason in one sentence.
+
+    Raises:
+        ValueError: The budget is not understood.
+
+    Example:
+        ```python
+        from tableless import choose_scheme
+
+        choice = choose_scheme("8B/id", embedding_dim=32, vocab_size=1_000_000, open_vocabulary=False)
+        print(choice.name, "-", choice.reason)  # coded
+        ```
+    """
+    allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size).num_bytes
+    per_id = f"{allowed / vocab_size:.3g} bytes per id"
+    with torch.device("meta"):
+        int8_rows = SCHEMES["quantized"](embedding_dim, vocab_size=vocab_size, bits=8).num_bytes
+    if open_vocabulary and (microseconds is None or microseconds >= _QUICK_ENOUGH):
+        return SchemeChoice(
+            "dhe", {}, "dhe: there will be new ids, and a network answers for any id without a list of them"
+        )
+    if open_vocabulary:
+        reason = "coded: a network takes too long for an id, and check bits give new ids the mean vector"
+        return SchemeChoice("coded", {"check_bits": _CHECK_BITS}, reason)
+    if allowed >= vocab_size * embedding_dim * BYTES_PER_PARAMETER:
+        return SchemeChoice("full", {}, f"full: the whole table fits into {per_id}, and nothing is better")
+    if allowed >= int8_rows:
+        return SchemeChoice("quantized", {}, f"quantized: {per_id} are enough for rows in 8 bits, which lose nothing")
+    return SchemeChoice("coded", {}, f"coded: no scheme is nearer to the table at {per_id} for known ids")
+
+
+def embedding_for(
+    budget: Budget,
+    *,
+    embedding_dim: int,
+    vocab_size: int,
+    open_vocabulary: bool = True,
+    microseconds: float | None = None,
+    seed: int = 0,
+) -> EmbeddingScheme:
+    """The embedding that `choose_scheme` chooses for a budget. The log says which, and why.
+
+    A scheme that codes the rows of a table (`needs_table`, as `coded` does) is to be fitted by `tableless.distil`.
+
+    Args:
+        budget: How large it may be: memory (`"64MB"`, `"8B/id"`), or a share of the bytes of the full table (`"1/16"`).
+        embedding_dim: Dimensions of a vector.
+        vocab_size: How many ids there are, or will be.
+        open_vocabulary: Will there be new ids?
+        microseconds: The longest that one id may take, if that matters.
         seed: Everything random follows from it.
 
     Returns:
@@ -68,7 +145,7 @@ def embedding_for(
         vectors = embedding(to_ids(["ann", "ben"]))  # [2, 16]
         ```
     """
-    allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-    fits = vocab_size * embedding_dim * BYTES_PER_PARAMETER <= allowed.num_bytes
-    scheme = SCHEMES["full" if fits and not open_vocabulary else "dhe"]
-    return scheme.from_budget(allowed, embedding_dim=embedding_dim, vocab_size=vocab_size, seed=seed)
+    sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size}
+    choice = choose_scheme(budget, open_vocabulary=open_vocabulary, microseconds=microseconds, **sizes)
+    logging.getLogger(__name__).info("%s", choice.reason)
+    return SCHEMES[choice.name].from_budget(budget, seed=seed, **sizes, **choice.options)

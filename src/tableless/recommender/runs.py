@@ -19,7 +19,7 @@ from ..data.splits import Split
 from ..embedding.budget import Budget, resolve_budget
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme
-from ..embedding.schemes import SCHEMES
+from ..embedding.schemes import AUTO, SCHEMES, SchemeChoice, choose_scheme
 from ..hints import did_you_mean, require_known_name
 from .distributed import Processes
 from .evaluation import popularity_warning
@@ -38,17 +38,24 @@ DEVICES = ("auto", "cpu", "cuda")
 class ModelConfig:
     """Which model; the paper's values as defaults."""
 
-    scheme: str = field(default="dhe", metadata={"help": "An embedding scheme; docs/choosing.md lists them."})
+    scheme: str = field(
+        default="dhe",
+        metadata={"help": "An embedding scheme, or auto for the best one for the budget; docs/choosing.md lists them."},
+    )
     budget: str = field(
         default="1/4",
         metadata={"help": "A share of the full table (1/4, 25%), a number of parameters, or memory (64MB)."},
+    )
+    new_ids: bool = field(
+        default=False,
+        metadata={"option": "--new-ids", "help": "With the scheme auto: it will be asked about ids that are not here."},
     )
     backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
     embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
 
     def __post_init__(self) -> None:
-        require_known_name("scheme", self.scheme, SCHEMES)
+        require_known_name("scheme", self.scheme, (*SCHEMES, AUTO))
         find_backbone(self.backbone)
         require_budget(self.budget)
 
@@ -61,6 +68,7 @@ def require_budget(budget: Budget) -> None:
 def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
     backbone = find_backbone(config.backbone)
+    config = choose_for(config, split)[1] if config.scheme == AUTO else config
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
@@ -96,6 +104,10 @@ def train_and_measure(
     written down. Unless `with_example_users`, no server of the run shows ids of users as examples.
     """
     start = time.perf_counter()
+    choice = None
+    if model_config.scheme == AUTO:
+        choice, model_config = choose_for(model_config, split)
+        (on_note or (lambda text: None))(choice.reason)
     model_config = as_trained(model_config, train_config)
     model = build_model(model_config, split, seed=train_config.seed) if built is None else built
     model = model.to(choose_device(device))
@@ -122,6 +134,7 @@ def train_and_measure(
         "epochs": training.stages[-1]["epochs"],
         "best_epoch": training.stages[-1]["best_epoch"],
     }
+    results |= {"choice": choice.reason} if choice else {}
     warning = popularity_warning(
         results,
         training=asdict(train_config),
@@ -137,11 +150,22 @@ def train_and_measure(
     return model, results
 
 
+def choose_for(config: ModelConfig, split: Split) -> tuple[SchemeChoice, ModelConfig]:
+    """The scheme that suits the budget and the data, and the config with its name instead of `auto`."""
+    choice = choose_scheme(
+        config.budget,
+        embedding_dim=config.embedding_dim,
+        vocab_size=split.num_known_users + split.num_known_items,
+        open_vocabulary=config.new_ids,
+    )
+    return choice, replace(config, scheme=choice.name, options={**choice.options, **config.options})
+
+
 def as_trained(model: ModelConfig, training: TrainConfig) -> ModelConfig:
     """The config of what is really built. A full table has one size, and the paper's recipe has the paper's network."""
     if model.scheme == "full":
         model = replace(model, budget="1/1")
-    if training.recipe == "paper" and SCHEMES[model.scheme].is_computed:
+    if training.recipe == "paper" and model.scheme != AUTO and SCHEMES[model.scheme].is_computed:
         model = replace(model, options={**PAPER_NETWORK, **model.options})
     return model
 
