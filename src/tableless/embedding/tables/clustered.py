@@ -29,6 +29,7 @@ class ClusteredCompositionalEmbedding(EmbeddingScheme):
     """
 
     open_vocabulary = False
+    rounds_rows = True
     pointers: Tensor  # uint8 [vocab_size, bytes]
     parts: Tensor
 

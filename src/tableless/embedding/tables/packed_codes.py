@@ -33,7 +33,7 @@ def unpack_codes(packed: Tensor, count: int, bits: int) -> Tensor:
     whole = packed[..., first].long()
     for place in range(1, num_bytes):  # bits beyond the last byte do not belong to the code, and are masked below
         whole = whole | (packed[..., (first + place).clamp(max=last)].long() << (8 * place))
-    return (whole >> shift) & (2**bits - 1)
+    return torch.bitwise_right_shift(whole, shift) & (2**bits - 1)  # `>>` with a tensor is not in ONNX
 
 
 def _places(count: int, bits: int, device: torch.device) -> tuple[Tensor, Tensor, int]:

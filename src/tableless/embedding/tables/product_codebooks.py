@@ -35,8 +35,9 @@ def quantize(
         turn, books = _find_rotation(some, heavy, sizes, bits=bits, seed=seed)
     books = _find_books(some @ turn, heavy, sizes, count=2**bits, start=books, rounds=_ALL_ROUNDS, seed=seed)
     turned = points @ turn
+    books = _means(turned, weights, _find_codes(turned, books, sizes), books, sizes)
     codes = _find_codes(turned, books, sizes)
-    return torch.from_numpy(turn), _means(turned, weights, codes, books, sizes), torch.from_numpy(codes)
+    return torch.from_numpy(turn), torch.from_numpy(books), torch.from_numpy(codes)
 
 
 def _find_rotation(
@@ -104,14 +105,15 @@ def _decode(books: Floats, codes: Int64s, sizes: Sequence[int]) -> Floats:
     return np.concatenate([book[codes[:, part]] for part, book in enumerate(_split(books, sizes))], 1)
 
 
-def _means(points: Floats, weights: Floats, codes: Int64s, books: Floats, sizes: Sequence[int]) -> Tensor:
+def _means(points: Floats, weights: Floats, codes: Int64s, books: Floats, sizes: Sequence[int]) -> Floats:
     """The codebooks once more, as the means of all points and not of a sample. Rows that nobody uses stay."""
     result = []
     for part, (own, book) in enumerate(zip(_split(points, sizes), _split(books, sizes), strict=True)):
         numbers = torch.from_numpy(np.ascontiguousarray(codes[:, part]))
         means, totals = mean_of_sharers(numbers, torch.from_numpy(own), torch.from_numpy(weights), len(book))
         result.append(torch.where((totals > 0).unsqueeze(-1), means, torch.from_numpy(book)))
-    return torch.cat(result, -1)
+    means_of_all: Floats = torch.cat(result, -1).numpy()
+    return means_of_all
 
 
 def _split(columns: Floats, sizes: Sequence[int]) -> list[Floats]:

@@ -32,6 +32,8 @@ class ProductQuantizedEmbedding(EmbeddingScheme):
     """
 
     open_vocabulary = False
+    needs_table = True
+    rounds_rows = True
     codes: Tensor  # uint8 [vocab_size, bytes]
     parts: Tensor
 

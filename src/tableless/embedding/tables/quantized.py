@@ -21,7 +21,9 @@ _BITS = (2, 4, 8)
 # MovieLens-1M, from .6 to 1; with 4 bits the whole range was.
 _COVERED = {8: 1.0, 4: 1.0, 2: 0.8}
 _CHUNK = 65_536  # rows that are coded at a time: their codes are 64-bit numbers on the way
-_SMALLEST_STEP = 2.0**-24  # of float16: the step of a row whose numbers are all the same
+# Of float16: the relative distance between neighbours (at most), its smallest number, and its smallest number with all
+# digits.
+_FINENESS, _SMALLEST_STEP, _SMALLEST_NORMAL = 2.0**-10, 2.0**-24, 2.0**-14
 
 
 class QuantizedEmbedding(EmbeddingScheme):
@@ -52,6 +54,7 @@ class QuantizedEmbedding(EmbeddingScheme):
         self.embedding_dim = embedding_dim
         self.vocab_size = vocab_size
         self.bits = bits
+        self.rounds_rows = bits < 8  # with 8 bits next to nothing is lost
         self.packed = packed
         self.initial_std = initial_std
         self.seed = seed
@@ -131,15 +134,31 @@ class QuantizedEmbedding(EmbeddingScheme):
 
 
 def _to_codes(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Float [..., dim] -> codes, int64 [..., dim], and the offset and the step of each row, float16 [..., 2]."""
+    """Float [..., dim] -> codes, int64 [..., dim], and the offset and the step of each row, [..., 2].
+
+    These are numbers that float16 has, but as float32: autocast and ONNX Runtime can do little with float16 itself.
+    """
     rows, highest = rows.detach().float(), 2**bits - 1
     low, high = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
     cut = (high - low) * ((1 - _COVERED[bits]) / 2)
     # Rounded before it is used: so the codes make up for what the offset has lost.
-    offset = (low + cut).clamp(-LARGEST_HALF, LARGEST_HALF).half()
-    step = ((high - cut - offset.float()) / highest).clamp(_SMALLEST_STEP, LARGEST_HALF).half()
-    codes = ((rows - offset.float()) / step.float()).round().clamp(0, highest).long()
+    offset = (low + cut).clamp(-LARGEST_HALF, LARGEST_HALF).half().float()
+    # A step finer than float16 is at the offset would be of no use. With this limit, code 0 is always there.
+    step = ((high - cut - offset) / highest).maximum(offset.abs() * _FINENESS)
+    step = _rounded_up(step.clamp(_SMALLEST_STEP, LARGEST_HALF))
+    codes = ((rows - offset) / step).round().clamp(0, highest).long()
     return codes, torch.cat([offset, step], -1)
+
+
+def _rounded_up(numbers: Tensor) -> Tensor:
+    """The next numbers that float16 has, of positive float32. A step rounded down would cut off the end of a row.
+
+    A millionth more does not count, because a step that was found before shall be found again, in spite of rounding.
+    """
+    halves = numbers.half().float()
+    next_halves = (halves + 0.6 * _FINENESS * halves.clamp(min=_SMALLEST_NORMAL)).clamp(max=LARGEST_HALF).half().float()
+    # A product with .999999 would do, but the ONNX exporter takes it for a product with 1 and leaves it out.
+    return torch.where(numbers - halves > 1e-6 * halves, next_halves, halves)
 
 
 def _to_floats(codes: Tensor, ranges: Tensor) -> Tensor:
