@@ -20,7 +20,9 @@ from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, RECIPES, Recip
 from .writing import markers, new_picture, paragraphs, save_picture, table
 
 SEEDS = range(3)
-COMPRESSED = [name for name in SCHEMES if name != "full"]
+# Schemes whose size is a number of parameters. Those with numbers of few bits are compared by bytes (frontier.py).
+FEW_BITS = ("coded", "quantized", "product-quantized", "cce", "robe")
+COMPRESSED = [name for name in SCHEMES if name != "full" and name not in FEW_BITS]
 # Where a run takes many minutes: DHE, the two tables that answer as well elsewhere, and two that the paper has.
 ON_LARGE_DATA = ["dhe", "low-rank", "head-and-tail", "hash-embedding", "compositional"]
 
