@@ -111,10 +111,9 @@ def train(
     model_config = ModelConfig(scheme, str(budget), new_ids, backbone, embedding_dim, dict(options or {}))
     listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
-        folder = temporary_folder(stack)
         read, recorded = data_configs(
             data,
-            folder,
+            folder := temporary_folder(stack),
             test=test,
             split=split,
             core=core,

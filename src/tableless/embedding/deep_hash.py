@@ -131,14 +131,11 @@ class DeepHashEmbedding(EmbeddingScheme):
         self.weight_bits = weight_bits
         self.packed = packed
         self.seed = seed
-        self.encoder: Encoder
         if encoding == "dense-hash":
-            self.encoder = DenseHashEncoder(num_hashes, num_buckets=num_buckets, distribution=distribution, seed=seed)
+            encoder = DenseHashEncoder(num_hashes, num_buckets=num_buckets, distribution=distribution, seed=seed)
+            self.encoder = _with_side(encoder, side_features)
         else:
-            self.encoder = _other_encoder(encoding, vocab_size, num_hashes, seed)
-        if side_features is not None:
-            side = side_features if isinstance(side_features, SideFeatures) else SideFeatures(**side_features)
-            self.encoder = SideFeatureEncoder(self.encoder, side)
+            self.encoder = _with_side(_other_encoder(encoding, vocab_size, num_hashes, seed), side_features)
         self.open_vocabulary = self.encoder.open_vocabulary
         self.decoder = EmbeddingNetwork(
             self.encoder.code_dim,
@@ -243,6 +240,13 @@ class DeepHashEmbedding(EmbeddingScheme):
         if chosen.get("encoding", "dense-hash") != "dense-hash":
             chosen["vocab_size"] = vocab_size
         return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **chosen), allowed)
+
+
+def _with_side(encoder: Encoder, side_features: SideFeatures | Mapping[str, Any] | None) -> Encoder:
+    if side_features is None:
+        return encoder
+    side = side_features if isinstance(side_features, SideFeatures) else SideFeatures(**side_features)
+    return SideFeatureEncoder(encoder, side)
 
 
 def _other_encoder(encoding: str, vocab_size: int | None, num_hashes: int, seed: int) -> Encoder:

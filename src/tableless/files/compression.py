@@ -25,7 +25,7 @@ from ..embedding.vector_losses import VectorLosses, measure_losses
 from ..hints import require_known_name
 from .scheme_directory import save_scheme
 from .vector_files import read_vectors
-from .vector_rows import Tell, VectorRows, block_rows, rows_of
+from .vector_rows import Tell, VectorRows, block_rows, float_rows
 
 
 @dataclass(frozen=True)
@@ -178,10 +178,10 @@ def _source(table: Any, ids: Any, vectors: str | None, tell: Tell) -> VectorRows
     if isinstance(plain, Tensor):
         plain = plain.detach().cpu()
         num_bytes = plain.numel() * plain.element_size()
-        rows = rows_of((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy(), "the table", tell)
+        rows = float_rows((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy(), "the table", tell)
     else:
         plain = np.asanyarray(plain)  # a mapped file stays one
-        rows, num_bytes = rows_of(plain, "the table", tell), plain.nbytes
+        rows, num_bytes = float_rows(plain, "the table", tell), plain.nbytes
     return VectorRows(rows, np.arange(len(rows)) if ids is None else ids, num_bytes)
 
 

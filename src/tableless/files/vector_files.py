@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hints import did_you_mean, install_hint
-from .vector_rows import Tell, VectorRows, block_rows, mapped, rows_of
+from .vector_rows import Tell, VectorRows, block_rows, float_rows, mapped
 from .whole import read_shapes
 from .word_vectors import read_binary_words, read_text_words
 
@@ -41,7 +41,7 @@ def read_vectors(path: Path, *, ids: str | None = None, vectors: str | None = No
         return read_binary_words(path, tell) if kind == ".bin" else read_text_words(path, tell)
     if kind == ".npy":
         array = _array(path)
-        rows, num_bytes = rows_of(array, str(path), tell), array.nbytes
+        rows, num_bytes = float_rows(array, str(path), tell), array.nbytes
     else:
         rows, num_bytes = _read_safetensors(path, vectors, tell)
     return VectorRows(rows, np.arange(len(rows)) if ids is None else _read_ids(Path(ids)), num_bytes)

@@ -37,7 +37,7 @@ def block_rows(dim: int) -> int:
     return max(1, BLOCK // max(1, dim))
 
 
-def rows_of(array: NDArray[Any], name: str, tell: Tell) -> NDArray[np.float32]:
+def float_rows(array: NDArray[Any], name: str, tell: Tell) -> NDArray[np.float32]:
     """An array [n, dim] of any kind of numbers as float32 rows, without a copy if that is what it is."""
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise ValueError(

@@ -15,6 +15,7 @@ from torch import Tensor
 Floats = NDArray[np.float32]
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
+UInt8s = NDArray[np.uint8]
 
 
 def uses_kernels(tensor: Tensor) -> bool:

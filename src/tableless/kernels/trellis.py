@@ -8,11 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Floats, Int32s, Int64s
+from . import Floats, Int32s, Int64s, UInt8s
 from .compiling import compiled
 from .id_rows import find_rows
 
-UInt8s = NDArray[np.uint8]
 UInt64s = NDArray[np.uint64]
 
 _u64 = np.uint64

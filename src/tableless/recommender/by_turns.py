@@ -17,7 +17,7 @@ from ..data.splits import Split
 from ..embedding.tables import FullEmbedding
 from .models import Recommender
 from .scoring import model_scores, scheme_inputs
-from .teachers import Side, Stage, fit_side, known_ids
+from .teachers import Stage, TableSide, fit_side, known_ids
 from .training import TrainConfig
 from .training_loop import Validation, train_model
 
@@ -46,7 +46,7 @@ def fit_by_turns(
     own = replace(
         config, epochs=_EPOCHS, patience=_EPOCHS, batch_size=_BATCH_SIZE, learning_rate=_RATE, schedule="one-cycle"
     )
-    sides: list[Side] = ["users", "items"]
+    sides: list[TableSide] = ["users", "items"]
     for turn in range(2 * _ROUNDS):
         side = sides[turn % 2]
         if not getattr(model, side).rounds_rows:
@@ -70,8 +70,8 @@ def fit_by_turns(
 def _trained_rows(
     model: Recommender,
     teacher: Recommender,
-    rows: dict[Side, torch.Tensor],
-    side: Side,
+    rows: dict[TableSide, torch.Tensor],
+    side: TableSide,
     split: Split,
     config: TrainConfig,
 ) -> torch.Tensor:

@@ -19,7 +19,7 @@ from ..data.splits import Split
 from ..embedding.budget import Budget, resolve_budget
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme
-from ..embedding.schemes import AUTO, SCHEMES, SchemeChoice, choose_scheme
+from ..embedding.schemes import AUTO, SCHEMES, choose_scheme
 from ..hints import did_you_mean, require_known_name
 from .distributed import Processes
 from .evaluation import popularity_warning
@@ -71,7 +71,7 @@ def require_budget(budget: Budget) -> None:
 def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
     backbone = find_backbone(config.backbone)
-    config = choose_for(config, split)[1] if config.scheme == AUTO else config
+    config = decided(config, split)[1]
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
@@ -107,17 +107,14 @@ def train_and_measure(
     written down. Unless `with_example_users`, no server of the run shows ids of users as examples.
     """
     start = time.perf_counter()
-    choice = None
-    if model_config.scheme == AUTO:
-        choice, model_config = choose_for(model_config, split)
-        (on_note or (lambda text: None))(choice.reason)
+    watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch)
+    reason, model_config = decided(model_config, split, watchers.on_note)
     model_config = as_trained(model_config, train_config)
     model = build_model(model_config, split, seed=train_config.seed) if built is None else built
     model = model.to(choose_device(device))
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = describe_run(data, model, model_config, train_config, kinds)
     journal = None if out is None else TrainingJournal(out, config, resume=resume, writes=processes.is_first)
-    watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch)
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
     )
@@ -137,7 +134,7 @@ def train_and_measure(
         "epochs": training.stages[-1]["epochs"],
         "best_epoch": training.stages[-1]["best_epoch"],
     }
-    results |= {"choice": choice.reason} if choice else {}
+    results |= {"choice": reason} if reason else {}
     warning = popularity_warning(
         results,
         training=asdict(train_config),
@@ -147,21 +144,25 @@ def train_and_measure(
     results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
         if processes.is_first:
-            shown = example_users(data, split.train) if with_example_users else None
-            journal.files.write_example_users(shown)
+            journal.files.write_example_users(example_users(data, split.train) if with_example_users else None)
         journal.finish(model, config, split.train, results)
     return model, results
 
 
-def choose_for(config: ModelConfig, split: Split) -> tuple[SchemeChoice, ModelConfig]:
-    """The scheme that suits the budget and the data, and the config with its name instead of `auto`."""
+def decided(
+    config: ModelConfig, split: Split, on_note: Callable[[str], None] = lambda text: None
+) -> tuple[str | None, ModelConfig]:
+    """The config with a scheme that suits the budget and the data instead of `auto`, and the reason, which is told."""
+    if config.scheme != AUTO:
+        return None, config
     choice = choose_scheme(
         config.budget,
         embedding_dim=config.embedding_dim,
         vocab_size=split.num_known_users + split.num_known_items,
         open_vocabulary=config.new_ids,
     )
-    return choice, replace(config, scheme=choice.name, options={**choice.options, **config.options})
+    on_note(choice.reason)
+    return choice.reason, replace(config, scheme=choice.name, options={**choice.options, **config.options})
 
 
 def as_trained(model: ModelConfig, training: TrainConfig) -> ModelConfig:

@@ -19,7 +19,7 @@ from .models import Recommender
 from .scoring import scheme_inputs
 from .training import TrainConfig
 
-Side = Literal["users", "items"]
+TableSide = Literal["users", "items"]
 
 Stage = dict[str, Any]
 """What one stage of training did, as plain values: its name, settings, seconds, epochs, whether it was capped."""
@@ -66,7 +66,7 @@ def fit_to_teacher(
 
 
 def fit_side(
-    model: Recommender, side: Side, rows: Tensor, metric: Tensor, split: Split, *, seed: int = 0
+    model: Recommender, side: TableSide, rows: Tensor, metric: Tensor, split: Split, *, seed: int = 0
 ) -> Distillation:
     """Fit the scheme of one side to rows, one for each known id."""
     scheme = getattr(model, side)
@@ -76,7 +76,7 @@ def fit_side(
         return distil(rows, scheme, ids=own, metric=metric, seed=seed, progress=False)
 
 
-def known_ids(split: Split, side: Side) -> NDArray[np.int64]:
+def known_ids(split: Split, side: TableSide) -> NDArray[np.int64]:
     """The ids of one side that training knows, in the order of their rows."""
     train = split.train
     return train.user_ids[: split.num_known_users] if side == "users" else train.item_ids[: split.num_known_items]
