@@ -30,8 +30,9 @@ def test_rows_and_network_share_one_budget():
 
 def test_rows_and_network_share_one_budget_of_bytes_in_which_the_ids_of_rows_count():
     for share in (0.0, 0.3, 0.7):
-        scheme = HeadAndTail.from_budget("32000B", embedding_dim=8, vocab_size=1000, head_share=share)
-        assert scheme.num_frequent == int(32_000 * share) // (8 * 4 + 8)
+        scheme = HeadAndTail.from_budget("32000B", embedding_dim=8, vocab_size=5000, head_share=share)
+        row = 8 + 2 + 8  # a byte for each number, the scale of them, and the id
+        assert scheme.num_frequent == int(32_000 * share) // row
         assert scheme.bytes_by_part().get("list of ids", 0) == scheme.num_frequent * 8
         assert 32_000 - 2400 < scheme.num_bytes <= 32_000
 

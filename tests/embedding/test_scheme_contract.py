@@ -208,10 +208,18 @@ def test_embeddings_start_at_the_scale_of_recommenders(name):
     assert vectors.min() < -0.02, "embeddings must be able to be negative"
 
 
+def is_coded(name):
+    """Are the rows codes, that is, numbers that are not trained?"""
+    return "codes" in make(name).bytes_by_part()
+
+
 @schemes
 @pytest.mark.parametrize("budget", [VOCAB * DIM // 2, "1/2 parameters", "1/4 parameters", "10000 parameters"])
 def test_a_budget_of_parameters_is_kept_and_nearly_used(name, budget):
     allowed = resolve_budget(budget, embedding_dim=DIM, vocab_size=VOCAB).amount
+    if is_coded(name):  # codes are no parameters, so that each parameter counts as four bytes
+        assert make(name, budget).config == make(name, f"{4 * allowed}B").config
+        return
     if name == "full":
         allowed, budget = VOCAB * DIM, "1/1 parameters"
     scheme = make(name, budget)
@@ -235,11 +243,14 @@ def test_a_budget_of_bytes_is_kept_and_nearly_used(name, budget):
         return
     used = make(name, budget).num_bytes
     assert used <= allowed
+    if used > 0.9 * make(name, "9/1").num_bytes:  # as large as it gets: one byte for each number of a row, for instance
+        return
     # The steps of a scheme may be small (a row) or large (a rank, a bit for each id). Nothing that it makes of a larger
-    # budget would have fitted into this one, unless it is hardly larger (a row more, and a narrower network).
+    # budget would have fitted into this one, unless it is hardly larger (a row more, and a narrower network; the same
+    # codes, and larger codebooks).
     for more in (1.01, 1.05, 1.2, 1.5):
         larger = make(name, f"{int(more * allowed)}B").num_bytes
-        assert larger <= 1.01 * used or larger > allowed
+        assert larger <= 1.05 * used or larger > allowed
     assert make(name, f"{2 * allowed}B").num_bytes > used
     assert used > allowed / 2, "no scheme has steps so large that half is left over"
     if make(name).is_computed:  # its step is a unit of width in every layer
@@ -255,6 +266,10 @@ def test_a_budget_too_small_says_what_the_smallest_is(name, unit):
             return scheme.bytes_by_part()["weights"]
         return scheme.num_bytes if unit == "bytes" else scheme.num_parameters
 
+    if unit == "parameters" and is_coded(name):
+        with pytest.raises(ValueError, match="a budget of 40 bytes is too small"):
+            counted("10 parameters")
+        return
     with pytest.raises(ValueError, match=rf"a budget of 10 {unit} is too small; .* (\d+)$") as error:
         counted(f"10 {unit}")
     smallest = int(str(error.value).rsplit(maxsplit=1)[1])
@@ -280,10 +295,10 @@ def test_the_bytes_are_those_of_the_file_and_of_the_map_of_a_closed_scheme(name,
     parts = scheme.bytes_by_part()
     assert all(type(count) is int and count > 0 for count in parts.values())
     assert sum(parts.values()) == scheme.num_bytes
-    id_map = parts.get("id map", 0)
-    assert id_map == (0 if scheme.open_vocabulary else IdRows(VOCAB).num_bytes)
+    beside = 0 if scheme.open_vocabulary else IdRows(VOCAB).num_bytes
+    assert parts.get("id map", 0) >= beside
     save_scheme(scheme, tmp_path)
-    assert bytes_in_file(tmp_path) == scheme.num_bytes - id_map
+    assert bytes_in_file(tmp_path) == scheme.num_bytes - beside
     assert load_scheme(tmp_path).bytes_by_part() == parts
 
 
@@ -296,7 +311,7 @@ def test_the_map_that_counts_for_a_closed_scheme_finds_the_rows_of_raw_ids():
     assert scheme.bytes_by_part()["id map"] == id_map.num_bytes
     assert scheme(id_map(raw)).shape == (VOCAB, DIM)
     assert 0.3 * VOCAB < id_map.num_bytes < 0.5 * VOCAB
-    assert bytes_of_id_map(2**32) == pytest.approx(2**32 * 0.33, rel=0.05), "more ids than one map can have"
+    assert bytes_of_id_map(2**32) == pytest.approx(2**32 * 0.3, rel=0.05), "more ids than one map can have"
 
 
 @schemes

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tableless import SCHEMES, embedding_for
+from tableless import SCHEMES
 from tableless.embedding.ids import _binary_search, find
 from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
 from tableless.embedding.tables.shared_rows import sum_of_rows
@@ -110,13 +110,6 @@ def test_the_exportable_search_finds_what_searchsorted_finds(size):
     position, found = find(ids, listed)
     assert found.tolist() == [value in set(listed.tolist()) for value in ids.tolist()]
     assert torch.equal(listed[position[found]], ids[found])
-
-
-def test_the_full_table_is_taken_where_it_fits_and_nobody_asks_about_new_ids():
-    fits = embedding_for("64MB", embedding_dim=8, vocab_size=1000, open_vocabulary=False)
-    assert type(fits) is SCHEMES["full"]
-    assert type(embedding_for("1/4", embedding_dim=32, vocab_size=1000, open_vocabulary=False)) is SCHEMES["dhe"]
-    assert embedding_for(20_000, embedding_dim=8, vocab_size=1000).open_vocabulary
 
 
 def test_networks_are_computed_and_the_full_table_alone_is_the_table():

@@ -131,11 +131,10 @@ class DeepHashEmbedding(EmbeddingScheme):
         self.weight_bits = weight_bits
         self.packed = packed
         self.seed = seed
-        if encoding == "dense-hash":
-            encoder = DenseHashEncoder(num_hashes, num_buckets=num_buckets, distribution=distribution, seed=seed)
-            self.encoder = _with_side(encoder, side_features)
-        else:
-            self.encoder = _with_side(_other_encoder(encoding, vocab_size, num_hashes, seed), side_features)
+        encoder = _other_encoder(encoding, vocab_size, num_hashes, seed) or DenseHashEncoder(
+            num_hashes, num_buckets=num_buckets, distribution=distribution, seed=seed
+        )
+        self.encoder = _with_side(encoder, side_features)
         self.open_vocabulary = self.encoder.open_vocabulary
         self.decoder = EmbeddingNetwork(
             self.encoder.code_dim,
@@ -249,7 +248,10 @@ def _with_side(encoder: Encoder, side_features: SideFeatures | Mapping[str, Any]
     return SideFeatureEncoder(encoder, side)
 
 
-def _other_encoder(encoding: str, vocab_size: int | None, num_hashes: int, seed: int) -> Encoder:
+def _other_encoder(encoding: str, vocab_size: int | None, num_hashes: int, seed: int) -> Encoder | None:
+    """An encoder of section 4.4; None if the encoding is the paper's own."""
+    if encoding == "dense-hash":
+        return None
     if encoding not in ("identity", "binary", "random-fourier"):
         raise ValueError(f"encoding is {encoding!r}; it must be one of dense-hash, identity, binary, random-fourier")
     if vocab_size is None:

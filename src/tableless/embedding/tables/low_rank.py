@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from ..rounding import require_bits
 from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .shared_rows import mean_of_sharers
 
-_BEST_BITS = 4
+_BEST_BITS, _MORE_BITS = 4, (32, 16, 8)
 _FEWEST_BITS_OF_MAP = 8  # it is small, and every vector depends on it
 
 
@@ -112,9 +113,11 @@ class LowRankEmbedding(EmbeddingScheme):
         spent on numbers of `_BEST_BITS`, or more if it pays for the highest rank in more.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
+        build = partial(cls, embedding_dim, vocab_size=vocab_size, seed=seed)
         bits = weight_bits or (32 if allowed.unit == "parameters" else _BEST_BITS)
-        return fit_to_budget(
-            lambda rank: cls(embedding_dim, vocab_size=vocab_size, rank=rank, weight_bits=bits, seed=seed),
-            allowed,
-            largest=embedding_dim,
-        )
+        for more in _MORE_BITS if bits == _BEST_BITS and not weight_bits else ():
+            with torch.device("meta"):
+                fits = allowed.cost(build(rank=embedding_dim, weight_bits=more)) <= allowed.amount
+            if fits:
+                return build(rank=embedding_dim, weight_bits=more)
+        return fit_to_budget(lambda rank: build(rank=rank, weight_bits=bits), allowed, largest=embedding_dim)
