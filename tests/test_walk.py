@@ -106,13 +106,8 @@ def test_from_a_csv_to_a_split_an_id_passes_nine_files(ratings):
 def test_in_a_training_step_an_id_its_code_its_vector_and_its_score_pass_twelve_files(ratings):
     """The loop that asks for the step is one of them, and so are the compiled loops of kernels/ together."""
     split = load_split(DataConfig(str(ratings)))
-<<<<<<< HEAD
-    model = build_model(ModelConfig(budget="1/1"), split, seed=0).train()
-    batches = Batches(split.train, batch_size=59, num_negatives=2, num_items=split.num_known_items, seed=0)
-=======
     model = build_model(ModelConfig(budget="1/1 parameters"), split, seed=0).train()
     batches = Batches(split.train, batch_size=64, num_negatives=2, num_items=split.num_known_items, seed=0)
->>>>>>> bytes
     batch = next(iter(batches.epoch(0)))
     sizes = {len(batch.users), len(batch.items), len(batch.user)}
 
