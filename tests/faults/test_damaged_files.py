@@ -24,9 +24,9 @@ DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 SCHEME = {"embedding_dim": 4, "width": 8, "depth": 2, "num_hashes": 8}
 
 
-@pytest.fixture
-def saved(tmp_path):
-    save_scheme(tableless.DeepHashEmbedding(**SCHEME), tmp_path)
+@pytest.fixture(params=[32, 5], ids="{} bits".format)
+def saved(request, tmp_path):
+    save_scheme(tableless.DeepHashEmbedding(**SCHEME, weight_bits=request.param), tmp_path)
     return tmp_path
 
 

@@ -14,7 +14,7 @@ _ODD = [None, True, -1, 0, 1, 2.5, 10**9, 10**18, 10**40, "", "8", "dhe", [], [1
 
 def fuzz_configs(random: Random, folder: Path) -> int:
     """One config."""
-    name = random.choice(["dhe", "full", "bloom", "head-and-tail"])
+    name = random.choice(["dhe", "dhe of five bits", "low-rank", "full", "bloom", "head-and-tail"])
     directory = folder / name
     if not directory.exists():
         save_scheme(_scheme(name), directory)
@@ -38,8 +38,10 @@ def fuzz_configs(random: Random, folder: Path) -> int:
 
 
 def _scheme(name: str):
-    if name == "dhe":
-        return DeepHashEmbedding(4, width=4, depth=1, num_hashes=4)
+    if name.startswith("dhe"):
+        return DeepHashEmbedding(4, width=4, depth=1, num_hashes=4, weight_bits=5 if "five" in name else 32)
+    if name == "low-rank":
+        return SCHEMES[name](4, vocab_size=60, rank=3, weight_bits=5)
     return SCHEMES[name].from_budget("1/1 parameters", embedding_dim=4, vocab_size=60)
 
 
@@ -48,6 +50,6 @@ def _changed(random: Random, value: object) -> object:
     if isinstance(value, dict):
         changed = {key: _changed(random, own) for key, own in value.items() if random.randrange(40)}
         if random.randrange(20) == 0:
-            changed[random.choice(["extra", "width", "seed", "side_features", "network"])] = random.choice(_ODD)
+            changed[random.choice(["extra", "width", "seed", "side_features", "network", "packed"])] = random.choice(_ODD)
         return changed
     return random.choice([*_ODD, value]) if random.randrange(8) == 0 else value

@@ -90,9 +90,9 @@ class PackedLinear(nn.Module):
     @classmethod
     def of(cls, layer: PackedLayer) -> PackedLinear:
         """The same layer. Weights of fewer than eight bits get eight, since formats have no operator for them."""
-        packed = layer.numbers
-        numbers = packed.clone() if layer.bits == 16 else unpack_bits(packed, layer.bits, layer.inputs).clone()
-        return cls(numbers, layer.scale, layer.bias)
+        numbers = layer.numbers if layer.bits == 16 else unpack_bits(layer.numbers, layer.bits, layer.inputs)
+        # Copies: what they are parts of has the weights of all experts.
+        return cls(numbers.clone(), layer.scale.clone(), layer.bias.clone())
 
     @property
     def weight(self) -> Tensor:
