@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth, hashing, id_rows, ids, inference, serving, training
+from benchmarks import compress, growth, hashing, id_rows, ids, inference, serving, training
 from benchmarks.measuring import Row, describe_machine, markdown, on_threads, show
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -25,6 +25,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "data": "world:users=200,items=120,actions=6000,clusters=4",
     },
     "serving": {"networks": {"tiny": (16, 16)}, "seconds": 1, "repetitions": 1},
+    "compress": {"num_rows": 2_000, "shares": ("1/4",)},
     "growth": {"vocabularies": (10**4, 10**5, 10**9), "budgets": (10**5, 3 * 10**5), "work": 1e7, "repetitions": 2},
 }
 QUICK_STREAM = {"num_streamed": 100_000}
@@ -35,6 +36,7 @@ MEASURES: dict[str, Callable[..., list[Row]]] = {
     "inference": inference.measure,
     "training": training.measure,
     "serving": serving.measure,
+    "compress": compress.measure,
 }
 
 

@@ -66,7 +66,7 @@ def measure(
 
 def _step(name: str, vocab_size: int, options: dict[str, Any], batch_size: int, steps: int, repetitions: int) -> Row:
     """Forward and backward of a whole scheme, hashing and all, against those of its linear layers alone."""
-    scheme = DeepHashEmbedding.from_budget("1/4", embedding_dim=32, vocab_size=vocab_size, **options).train()
+    scheme = DeepHashEmbedding.from_budget("1/4 parameters", embedding_dim=32, vocab_size=vocab_size, **options).train()
     ids = torch.randint(2**62, (batch_size,), generator=torch.Generator().manual_seed(0))
     codes = scheme.encoder(ids)
     if scheme.num_experts > 1:  # the products of rows that happen to be shared out evenly
@@ -146,7 +146,7 @@ def _seconds_of_evaluation(model: Recommender, split: Split) -> float:
 
 
 def _model(split: Split, *, scheme: str = "dhe", backbone: str = "gmf") -> Recommender:
-    return build_model(ModelConfig(scheme=scheme, budget="1/4", backbone=backbone), split, seed=0)
+    return build_model(ModelConfig(scheme=scheme, budget="1/4 parameters", backbone=backbone), split, seed=0)
 
 
 def _training(name: str) -> str:

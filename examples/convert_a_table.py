@@ -42,7 +42,7 @@ def main() -> dict[str, float]:
     torch.manual_seed(0)
     table = trained_table()
     rows = len(table.weight)
-    print(f"the table: {rows:,} rows, {table.weight.numel():,} parameters")
+    print(f"the table: {rows:,} rows, {table.weight.nbytes:,} bytes")
     lost = {}
     for budget in ("1/1", "1/2"):
         network = DeepHashEmbedding.from_budget(budget, embedding_dim=DIM, vocab_size=rows)
@@ -50,7 +50,7 @@ def main() -> dict[str, float]:
         with torch.no_grad():
             kept = shared(neighbours(table.weight), neighbours(network(torch.arange(rows))))
         print(
-            f"{budget}: {network.num_parameters:>6,} parameters, {fit.unexplained:.1%} of the variance lost, "
+            f"{budget}: {network.num_bytes:>7,} bytes, {fit.unexplained:.1%} of the variance lost, "
             f"cosine {fit.mean_cosine:.3f}, {kept:.0%} of the ten nearest neighbours kept"
         )
         lost[budget] = fit.unexplained

@@ -70,8 +70,8 @@ def main() -> list[float]:
     held_out = torch.arange(40_000, 44_000)
     model = DLRM()
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    tables = (sum(FEATURES.values()) + ITEMS) * DIM
-    print(f"{model.features.num_parameters + model.items.num_parameters:,} parameters instead of {tables:,} in tables")
+    tables = (sum(FEATURES.values()) + ITEMS) * DIM * 4
+    print(f"{model.features.num_bytes + model.items.num_bytes:,} bytes instead of {tables:,} in tables")
 
     def loss_of(rows: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(

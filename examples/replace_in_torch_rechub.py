@@ -71,7 +71,7 @@ def main() -> None:
     """Train, replace, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", help="where MovieLens-1M is, or goes; else $TABLELESS_DATA, or the cache")
-    parser.add_argument("--budgets", default="1/2,1/4")
+    parser.add_argument("--budgets", default="1/2 parameters,1/4 parameters")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     split = split_by_time(read_movielens(arguments.data_dir))

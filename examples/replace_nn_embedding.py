@@ -69,7 +69,7 @@ def main() -> dict[str, float]:
     train(model, *seen, epochs=3, rate=0.01)
     found = {"tables": auc(model, *held_out)}
     for table in replace_embeddings(model, budget="1/2", min_rows=1_000, visits=150):
-        print(f"{table.name}: {table.parameters_before:,} → {table.parameters_after:,} parameters")
+        print(f"{table.name}: {table.bytes_before:,} → {table.bytes_after:,} bytes")
     found["replaced"] = auc(model, *held_out)
     train(model.train(), *seen, epochs=1, rate=1e-3)
     found["trained on"] = auc(model, *held_out)

@@ -13,7 +13,7 @@ from .running import Experiment, Settings, main
 from .writing import paragraphs, table
 
 SEEDS = range(3)
-BUDGETS = ["1/2", "1/4"]
+BUDGETS = ["1/2 parameters", "1/4 parameters"]
 AS_TRAINED = "as trained"
 WAYS = {
     "fresh": "new networks, fitted to nothing",

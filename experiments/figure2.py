@@ -16,11 +16,13 @@ from tableless.recommender.training import TrainConfig
 from .claims import Claim
 from .finished import SHOWN, Finished
 from .running import Experiment, Settings, main
-from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, RECIPES, Recipe, perform, settings
+from .training_runs import BOOKS, LARGE_BATCHES, MOVIELENS, NEWS, RECIPES, Recipe, of_parameters, perform, settings
 from .writing import markers, new_picture, paragraphs, save_picture, table
 
 SEEDS = range(3)
-COMPRESSED = [name for name in SCHEMES if name != "full"]
+# Schemes whose size is a number of parameters. Those with numbers of few bits are compared by bytes (frontier.py).
+FEW_BITS = ("coded", "quantized", "product-quantized", "cce", "robe")
+COMPRESSED = [name for name in SCHEMES if name != "full" and name not in FEW_BITS]
 # Where a run takes many minutes: DHE, the two tables that answer as well elsewhere, and two that the paper has.
 ON_LARGE_DATA = ["dhe", "low-rank", "head-and-tail", "hash-embedding", "compositional"]
 
@@ -67,7 +69,7 @@ EXPERIMENT = Experiment(
 def runs_of(panel: str, scheme: str, budget: str, recipe: Recipe) -> list[Settings]:
     """The runs of one point of the figure, by seed; none if it is not part of it."""
     data, backbone = PANELS[panel]
-    wanted = {"scheme": scheme, "budget": budget, "backbone": backbone}
+    wanted = {"scheme": scheme, "budget": of_parameters(budget), "backbone": backbone}
     of_data = data.settings()
     return [
         run

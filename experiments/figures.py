@@ -91,7 +91,11 @@ def stream() -> str:
 def replaced_tables() -> str:
     """What becomes of a DeepFM whose tables are replaced."""
     finished = _finished(deepfm.EXPERIMENT)
-    ways = {"as trained": deepfm.AS_TRAINED, "with half": "1/2, distilled", "with a quarter": "1/4, distilled"}
+    ways = {
+        "as trained": deepfm.AS_TRAINED,
+        "with half": "1/2 parameters, distilled",
+        "with a quarter": "1/4 parameters, distilled",
+    }
     figures = [f"{says} {_figure(finished, deepfm.runs(), f'{name}.auc')}" for says, name in ways.items()]
     return (
         "Test AUC of a DeepFM of torch-rechub on MovieLens-1M, by the parameters of its tables, without further "

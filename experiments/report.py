@@ -18,6 +18,7 @@ from . import (
     figure2,
     figure3,
     figures,
+    frontier,
     new_ids,
     online,
     repeated,
@@ -57,6 +58,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Table 2 and appendix A: the encodings": table2,
     "Figure 2 (RQ1): accuracy against size": figure2,
     "Figure 2, elsewhere": elsewhere,
+    "The frontier: accuracy against bytes": frontier,
     "Table 3 (RQ2): encodings for DHE": table3,
     "Table 4 (RQ3): number of hashes": table4,
     "Table 5 (RQ4): batch norm and activation": table5,
@@ -80,7 +82,8 @@ Written by `python -m experiments.report`: every result of ours comes from the l
 not have yet is “not run yet”. **The data differs**: the paper has MovieLens-20M and Amazon Books, which were not to be
 had where this ran, so MovieLens-1M, Book-Crossing and Globo stand in for them; levels of AUC do not compare, orders and
 differences may. Accuracies are in per cent, mean ± standard deviation over seeds. A difference is paired by seed, with
-its 95 % interval (Student's t), in points. “–”: infeasible within the budget. “{CAPPED_MARK}”, and a hollow marker in a
+its 95 % interval (Student's t), in points. Sizes such as 1/4 are shares of the full table's parameters, as in the
+paper. “–”: infeasible within the budget. “{CAPPED_MARK}”, and a hollow marker in a
 picture: at least one of the runs stopped at its limit of epochs when it might still have risen; no verdict is drawn
 from it.
 

@@ -14,6 +14,7 @@ from tableless.files.whole import Line
 
 from .finished import NOT_RUN, Finished
 from .running import Experiment, Settings, main
+from .training_runs import of_parameters
 from .writing import table
 
 EMBEDDING_DIM = 32
@@ -71,7 +72,7 @@ def _answers(scheme: EmbeddingScheme, new_id: int) -> bool:
 
 def _run(name: str) -> Settings:
     sizes = {"vocab_size": VOCAB_SIZE, "larger_vocab_size": LARGER_VOCAB_SIZE}
-    return {"scheme": name, "budget": "1/4", **sizes}
+    return {"scheme": name, "budget": of_parameters("1/4"), **sizes}
 
 
 EXPERIMENT = Experiment("table1", [_run(name) for name in ROWS], perform)
@@ -84,10 +85,11 @@ def section(lines: Sequence[Line]) -> str:
     headings += ["new ids", "side features", "paper: size", "paper: new ids", "paper: side features"]
     return "\n\n".join(
         [
-            f"At 1/4 of the table of {VOCAB_SIZE:,} ids of {EMBEDDING_DIM} dimensions (`full`: all of it), untrained. "
-            "“Grow”: parameters of the same scheme with twice the ids, over those before. Hash embedding is open to "
-            'new ids with `weights="hashed"`; like the paper\'s experiments, ours have a weight for each known id. '
-            "In the paper n is the vocabulary, m the rows, k the hashes, h and d_NN depth and width.",
+            f"At 1/4 of the parameters of the table of {VOCAB_SIZE:,} ids of {EMBEDDING_DIM} dimensions (`full`: all "
+            "of it), untrained. “Grow”: parameters of the same scheme with twice the ids, over those before. Hash "
+            'embedding is open to new ids with `weights="hashed"`; like the paper\'s experiments, ours have a '
+            "weight for each known id. In the paper n is the vocabulary, m the rows, k the hashes, h and d_NN depth "
+            "and width.",
             table(headings, [_row(name, finished.line(_run(name))) for name in ROWS]),
         ]
     )

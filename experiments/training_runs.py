@@ -31,10 +31,12 @@ from .running import Settings
 MOVIELENS = DataConfig("movielens-1m")
 BOOKS = DataConfig("bookcrossing", core=5)
 NEWS = DataConfig("globo")
+PLACES = DataConfig("gowalla", split="column")
 _NAMES = {
     "movielens-1m": "ML-1M",
     "bookcrossing": "Book-Crossing",
     "globo": "Globo",
+    "gowalla": "Gowalla",
     "movietweetings": "MovieTweetings",
 }
 
@@ -62,9 +64,21 @@ def settings(
 ) -> Settings:
     """The run of one model, as plain values; networks of the paper's recipe are the paper's where nothing is said."""
     network = PAPER_NETWORK if recipe == "paper" and scheme in _NETWORKS else {}
-    model = ModelConfig(scheme=scheme, budget=budget, backbone=backbone, options={**network, **(options or {})})
+    model = ModelConfig(
+        scheme=scheme, budget=of_parameters(budget), backbone=backbone, options={**network, **(options or {})}
+    )
     training = replace(training or TrainConfig(), seed=seed, recipe=recipe)
-    return {"data": data.settings(), "model": asdict(model), "train": asdict(training)}
+    # `new_ids` only matters for the scheme auto, which no experiment has. Lines from before it are not to be lost.
+    described = {name: value for name, value in asdict(model).items() if name != "new_ids"}
+    return {"data": data.settings(), "model": described, "train": asdict(training)}
+
+
+def of_parameters(share: str) -> str:
+    """A share as the paper counts it: of the full table's parameters. Networks are in float32, as the paper's are.
+
+    1/1 is all of the table, in either unit. Bytes stay bytes.
+    """
+    return share if share == "1/1" or share.endswith("B/id") else f"{share} parameters"
 
 
 def name_of_data(data: Mapping[str, Any]) -> str:

@@ -140,10 +140,26 @@ def test_train_reports_what_the_issue_asks_for(trained):
     assert expected | {"popularity_auc", "best_possible_auc"} <= results.keys()
 
 
+@pytest.mark.parametrize("scheme", ["dhe", "full"])
+def test_train_reports_bytes_by_part_and_for_each_known_id(trained, scheme):
+    results = json.loads((trained / scheme / "results.json").read_text())
+    parts = results["bytes_by_part"]
+    assert parts.keys() == {"users", "items"}
+    assert results["bytes"] == sum(sum(own.values()) for own in parts.values())
+    num_ids = results["num_users"] + results["num_items"]
+    assert results["bytes_per_id"] == pytest.approx(results["bytes"] / num_ids, abs=1e-3)
+    if scheme == "full":
+        assert parts["users"]["weights"] == 4 * 32 * results["num_users"]
+    else:
+        assert 0.9 * 4 * 32 * num_ids < results["bytes"] <= 4 * 32 * num_ids  # 1/1
+
+
 def test_train_for_people_ends_in_a_table(tmp_path):
     result = run("train", WORLD, "--scheme", "full", "--epochs", "1", "--out", str(tmp_path / "run"))
     assert "test AUC" in result.stdout
     assert "best possible" in result.stdout
+    assert "bytes of the embeddings" in result.stdout
+    assert "for each known id" in result.stdout
     assert f"tableless recommend {tmp_path / 'run'}" in result.stdout
 
 
@@ -157,11 +173,15 @@ def test_user_ids_for_the_page_are_kept_unless_they_are_not_wanted(trained, tmp_
     assert "no use for --no-example-users" in str(streamed_too.exception), "a stream keeps none anyway"
 
 
+SIZES = ("bytes", "bytes_per_id", "bytes_by_part", "embedding_parameters", "num_parameters")
+
+
 def test_evaluate_measures_what_training_measured(trained):
     for scheme in ("dhe", "full"):
         before = json.loads((trained / scheme / "results.json").read_text())
         after = last_json(run("evaluate", str(trained / scheme), "--json"))
         assert after["auc"] == pytest.approx(before["auc"], abs=1e-6)
+        assert [after[size] for size in SIZES] == [before[size] for size in SIZES]
 
 
 def test_a_test_file_is_taken_by_training_and_by_evaluation(tmp_path):
@@ -279,6 +299,10 @@ def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json
         (["train", "world", "--budget", "10"], "too small"),
         (["train", "world", "--stream"], "share of a full table"),
         (["train", "world", "--stream", "--budget", "0.25"], "share of a full table"),
+        (
+            ["train", "world", "--stream", "--budget", "8B/id"],
+            "budget of 8B/id is a share of a full table, or bytes for",
+        ),
         (["recommend", "no-such-run", "--user", "1"], "no trained model"),
         (["embed", "no-such-run", "--ids", "x", "--out", "y", "--side", "device"], "must be user or item"),
     ],
@@ -299,11 +323,16 @@ def streamed(tmp_path, *arguments):
     return run("train", str(tmp_path / "actions.parquet"), "--stream", "--json", *arguments)
 
 
-@pytest.mark.parametrize("budget", ["0.12MB", "120 KB", "30000", "30.5KiB"])
+@pytest.mark.parametrize("budget", ["0.12MB", "120 KB", "30000", "30.5KiB", "30000 parameters"])
 def test_a_stream_takes_memory_with_a_point_and_numbers_of_parameters(budget, tmp_path):
     result = last_json(streamed(tmp_path, "--budget", budget))
     assert result["actions"] == 400
-    assert result["embedding_parameters"] <= 31_000
+    assert result["bytes"] == sum(sum(own.values()) for own in result["bytes_by_part"].values())
+    assert result["bytes_per_id"] is None  # nobody knows how many ids there are
+    if "B" in budget:
+        assert 25_000 < result["bytes"] <= (31_232 if "KiB" in budget else 120_000)
+    else:
+        assert 25_000 < result["embedding_parameters"] <= 30_000
 
 
 @pytest.mark.parametrize(

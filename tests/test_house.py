@@ -13,6 +13,7 @@ LONGEST_FILE = 270
 COMMANDS = "the command and the function of this name do the same"
 SAME_NAME_ALLOWED = {
     "compare": COMMANDS,
+    "compress": COMMANDS,
     "evaluate": COMMANDS,
     "export": COMMANDS,
     "serve": COMMANDS,

@@ -38,6 +38,7 @@ from .embedding import (
     replace_embeddings,
     to_ids,
 )
+from .files.compression import CompressedVectors, compress
 from .files.replaced_models import load_replaced, save_replaced
 from .files.scheme_directory import load_scheme, save_scheme
 
@@ -59,6 +60,7 @@ __all__ = [
     "MLP",
     "PAPER_NETWORK",
     "SCHEMES",
+    "CompressedVectors",
     "DeepHashEmbedding",
     "Distillation",
     "EmbeddingBag",
@@ -75,6 +77,7 @@ __all__ = [
     "TrainedModel",
     "choose_scheme",
     "compare",
+    "compress",
     "distil",
     "embedding_for",
     "evaluate",

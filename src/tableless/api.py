@@ -62,8 +62,9 @@ def train(
             `(users, items, times)`), or what the command takes: the path of a file or of a directory of parquet files,
             a known dataset, `world`. Ids are integers or strings.
         scheme: An embedding scheme, one of `tableless.SCHEMES`, or `"auto"`: the best one for the budget.
-        budget: The size of the embeddings: a share of the full table (`"1/4"`), a number of parameters, or memory
-            (`"64MB"`).
+        budget: The size of the embeddings, of users and items together: a share of the bytes of the full tables in
+            float32 (`"1/16"`), memory (`"64MB"`, `"8B/id"`), or a number of parameters (`"20000 parameters"`,
+            `"1/4 parameters"`).
         new_ids: With the scheme `"auto"`: will the model be asked about ids that are not in the data?
         backbone: `"gmf"` or `"mlp"`.
         embedding_dim: Dimensions of an embedding.

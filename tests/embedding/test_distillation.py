@@ -24,7 +24,7 @@ def structured_table(rows=600, dim=8, seed=0):
 
 def test_a_trained_embedding_becomes_a_network_without_the_data():
     embedding = nn.Embedding(600, 8)
-    scheme = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=600)
+    scheme = DeepHashEmbedding.from_budget("1/1 parameters", embedding_dim=8, vocab_size=600)
     result = distil(embedding, scheme, visits=150, batch_size=200)
     vectors = scheme(torch.arange(600)).detach()
     rows = embedding.weight.detach()
@@ -37,14 +37,14 @@ def test_a_trained_embedding_becomes_a_network_without_the_data():
 
 @pytest.mark.parametrize("arguments", [{"num_experts": 3}, {"normalization": "batch"}])
 def test_experts_and_batch_norm_are_fitted_too(arguments):
-    scheme = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=600, **arguments)
+    scheme = DeepHashEmbedding.from_budget("1/1 parameters", embedding_dim=8, vocab_size=600, **arguments)
     assert distil(structured_table(), scheme, visits=150, batch_size=200).unexplained < 0.5
 
 
 def test_rows_belong_to_the_ids_that_are_given():
     ids = torch.randint(-(2**62), 2**62, (600,), generator=torch.Generator().manual_seed(1))
     table = structured_table()
-    scheme = DeepHashEmbedding.from_budget("1/1", embedding_dim=8, vocab_size=600)
+    scheme = DeepHashEmbedding.from_budget("1/1 parameters", embedding_dim=8, vocab_size=600)
     distil(table, scheme, ids=ids, visits=150, batch_size=200)
     assert torch.cosine_similarity(scheme(ids), table).mean() > 0.85
     assert torch.cosine_similarity(scheme(torch.arange(600)), table).mean() < 0.3
@@ -52,7 +52,7 @@ def test_rows_belong_to_the_ids_that_are_given():
 
 def test_the_metric_says_which_errors_count():
     metric = torch.diag(torch.tensor([10.0] + [0.1] * 7))
-    scheme = DeepHashEmbedding.from_budget("1/4", embedding_dim=8, vocab_size=600)
+    scheme = DeepHashEmbedding.from_budget("1/4 parameters", embedding_dim=8, vocab_size=600)
     table = structured_table()
     distil(table, scheme, metric=metric, visits=150, batch_size=200)
     errors = (scheme(torch.arange(600)) - table).square().mean(0)
@@ -62,7 +62,7 @@ def test_the_metric_says_which_errors_count():
 @may_be_poor
 def test_the_weights_say_whose_errors_count():
     weights = torch.ones(600).index_fill(0, torch.arange(300), 30.0)
-    scheme = DeepHashEmbedding.from_budget("1/4", embedding_dim=8, vocab_size=600)
+    scheme = DeepHashEmbedding.from_budget("1/4 parameters", embedding_dim=8, vocab_size=600)
     table = structured_table()
     distil(table, scheme, weights=weights, visits=150, batch_size=200)
     errors = (scheme(torch.arange(600)) - table).square().mean(-1)
@@ -74,7 +74,7 @@ def easy_table(rows=300, dim=8):
     return structured_table(rows, 2) @ structured_table(2, dim, seed=1)
 
 
-def network(table, budget="1/1", **options):
+def network(table, budget="1/1 parameters", **options):
     return DeepHashEmbedding.from_budget(budget, embedding_dim=table.shape[1], vocab_size=len(table), **options)
 
 
@@ -96,7 +96,7 @@ def lost(scheme, table):
 def test_the_scale_and_the_mean_of_a_table_do_not_matter(scheme, scale, mean):
     unexplained = []
     for table in (easy_table(), easy_table() * scale + mean):
-        new = SCHEMES[scheme].from_budget("1/1", embedding_dim=8, vocab_size=300)
+        new = SCHEMES[scheme].from_budget("1/1 parameters", embedding_dim=8, vocab_size=300)
         result = distil(table, new, visits=100)
         assert result.unexplained == pytest.approx(lost(new, table), rel=1e-3)
         unexplained.append(result.unexplained)
@@ -126,11 +126,11 @@ def test_a_poor_fit_warns_once_and_says_what_to_do():
     with pytest.warns(
         PoorFitWarning, match=r"\d+% .* unexplained.* larger budget.* more visits .*had 3\).* another"
     ) as told:
-        distil(table, network(table, "1/4"), visits=3, batch_size=200)
+        distil(table, network(table, "1/4 parameters"), visits=3, batch_size=200)
     assert len(told) == 1
     assert told[0].filename == __file__
     with pytest.warns(PoorFitWarning, match=r"larger budget for the scheme, or another scheme$"):
-        distil(table, SCHEMES["low-rank"].from_budget("1/4", embedding_dim=8, vocab_size=600))
+        distil(table, SCHEMES["low-rank"].from_budget("1/4 parameters", embedding_dim=8, vocab_size=600))
 
 
 def test_a_good_fit_does_not_warn():
@@ -208,7 +208,7 @@ def test_a_poor_fit_that_was_still_falling_begins_again_with_four_times_the_visi
 @may_be_poor
 def test_a_network_that_is_too_small_does_not_begin_again():
     table = structured_table(300)
-    result = distil(table, network(table, "1/4"))
+    result = distil(table, network(table, "1/4 parameters"))
     assert result.unexplained > 0.1
     assert result.visits == 400
 
@@ -251,7 +251,7 @@ def test_before_a_long_fit_the_time_and_quicker_schemes_are_named(monkeypatch, c
 @may_be_poor
 def test_the_quicker_schemes_take_no_steps(name):
     table = easy_table()
-    assert distil(table, SCHEMES[name].from_budget("1/2", embedding_dim=8, vocab_size=300)).steps == 0
+    assert distil(table, SCHEMES[name].from_budget("1/2 parameters", embedding_dim=8, vocab_size=300)).steps == 0
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_
 def test_the_same_seed_gives_the_same_fit():
     results = []
     for _ in range(2):
-        scheme = DeepHashEmbedding.from_budget("1/2", embedding_dim=8, vocab_size=600)
+        scheme = DeepHashEmbedding.from_budget("1/2 parameters", embedding_dim=8, vocab_size=600)
         distil(structured_table(), scheme, visits=3, batch_size=200)
         results.append(scheme(torch.arange(600)))
     assert torch.equal(*results)

@@ -59,7 +59,7 @@ def test_two_networks_of_a_model_are_mentioned_once():
 
 
 def test_the_tail_of_head_and_tail_warns_too_unless_told_otherwise():
-    scheme = SCHEMES["head-and-tail"].from_budget("1/1", embedding_dim=4, vocab_size=1_000, head_share=0.001)
+    scheme = SCHEMES["head-and-tail"].from_budget("1/1 parameters", embedding_dim=4, vocab_size=1_000, head_share=0.001)
     expected = copy.deepcopy(scheme)
     expected.expect_training_from_nothing()
     assert len(train(scheme)) == 1

@@ -8,7 +8,9 @@ FREQUENCIES = torch.arange(1000)  # the highest ids are the most frequent
 
 
 def make(**options):
-    return HeadAndTail.from_budget("1/2", embedding_dim=8, vocab_size=1000, frequencies=FREQUENCIES, **options)
+    return HeadAndTail.from_budget(
+        "1/2 parameters", embedding_dim=8, vocab_size=1000, frequencies=FREQUENCIES, **options
+    )
 
 
 def test_the_most_frequent_ids_have_rows_and_the_others_are_computed():
@@ -26,8 +28,16 @@ def test_rows_and_network_share_one_budget():
         assert 4000 - 600 < scheme.num_parameters <= 4000
 
 
+def test_rows_and_network_share_one_budget_of_bytes_in_which_the_ids_of_rows_count():
+    for share in (0.0, 0.3, 0.7):
+        scheme = HeadAndTail.from_budget("32000B", embedding_dim=8, vocab_size=1000, head_share=share)
+        assert scheme.num_frequent == int(32_000 * share) // (8 * 4 + 8)
+        assert scheme.bytes_by_part().get("list of ids", 0) == scheme.num_frequent * 8
+        assert 32_000 - 2400 < scheme.num_bytes <= 32_000
+
+
 def test_without_rows_it_is_the_network():
-    alone = DeepHashEmbedding.from_budget("1/2", embedding_dim=8, vocab_size=1000).eval()
+    alone = DeepHashEmbedding.from_budget("1/2 parameters", embedding_dim=8, vocab_size=1000).eval()
     ids = torch.arange(-50, 50)
     torch.testing.assert_close(make(head_share=0.0).eval()(ids), alone(ids))
 

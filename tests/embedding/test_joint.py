@@ -35,8 +35,15 @@ def test_a_feature_s_codes_depend_on_its_name_and_not_on_the_others():
 
 def test_one_budget_serves_all_features():
     features = {"user": 6000, "item": 4000, "device": None}
-    joint = JointEmbedding.from_budget("1/4", features=features, embedding_dim=16)
+    joint = JointEmbedding.from_budget("1/4 parameters", features=features, embedding_dim=16)
     assert 38_000 < joint.num_parameters <= 40_000
+    joint = JointEmbedding.from_budget("1/4", features=features, embedding_dim=16, num_hashes=64)
+    assert 152_000 < joint.num_bytes <= 160_000
+    assert joint.num_bytes == 4 * joint.num_parameters + buffers(joint)
+
+
+def buffers(module):
+    return sum(tensor.numel() * tensor.element_size() for tensor in module.buffers())
 
 
 def test_config_builds_the_same_joint_embedding_again():

@@ -14,7 +14,8 @@ from tableless.embedding.tables import FullEmbedding
 pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
 
 ROWS, DIM = 300, 8
-FEW = {"min_rows": 100, "visits": 2}  # small tables, hardly fitted: enough where it is not the fit that is tested
+NEW = {"budget": "1/2 parameters", "min_rows": 100, "distil": False}
+FEW = {"budget": "1/2 parameters", "min_rows": 100, "visits": 2}  # hardly fitted: enough where not the fit is tested
 
 
 class Shop(nn.Module):
@@ -75,9 +76,9 @@ def test_large_tables_are_replaced_wherever_they_are_and_small_ones_stay():
 
 def test_the_number_of_rows_from_which_on_is_exact_and_nothing_to_do_is_no_error():
     model = shop()
-    assert [entry.name for entry in replace_embeddings(model, min_rows=2 * ROWS, distil=False)] == ["users"]
+    assert [entry.name for entry in replace_embeddings(model, **NEW | {"min_rows": 2 * ROWS})] == ["users"]
     with pytest.warns(UserWarning, match="no table was replaced"):
-        assert replace_embeddings(model, min_rows=ROWS + 1, distil=False) == []
+        assert replace_embeddings(model, **NEW | {"min_rows": ROWS + 1}) == []
     with pytest.warns(UserWarning, match="no table was replaced"):
         assert replace_embeddings(nn.Linear(2, 2)) == []
 
@@ -107,7 +108,7 @@ def test_mode_gradients_and_device_are_those_of_the_table():
     assert all(parameter.requires_grad for parameter in model.sides["films"].parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
     meta = shop().to("meta")
-    replace_embeddings(meta, distil=False, min_rows=100)
+    replace_embeddings(meta, **NEW)
     assert all(tensor.is_meta for tensor in meta.state_dict().values())
 
 
@@ -115,13 +116,29 @@ def test_mode_gradients_and_device_are_those_of_the_table():
 
 
 def test_a_share_is_of_each_table():
-    report = replace_embeddings(shop(), "1/2", distil=False, min_rows=100)
+    report = replace_embeddings(shop(), "1/2 parameters", distil=False, min_rows=100)
     for entry in report:
         assert entry.parameters_before == entry.rows * DIM
         assert 0.7 < entry.parameters_after / (entry.parameters_before / 2) <= 1
 
 
-@pytest.mark.parametrize("budget", [6000, "24KB"])
+@pytest.mark.parametrize("budget", ["1/2", "16B/id", "50%"])
+def test_a_share_of_the_bytes_and_bytes_per_id_are_of_each_table(budget):
+    report = replace_embeddings(shop(), budget, scheme="bloom", distil=False, min_rows=100)
+    assert [entry.rows for entry in report] == [2 * ROWS, ROWS, ROWS]
+    for entry in report:
+        assert entry.bytes_before == entry.rows * DIM * 4
+        assert entry.rows * 16 - 2 * DIM * 4 < entry.bytes_after <= entry.rows * 16
+
+
+def test_the_bytes_of_a_table_are_those_of_its_own_precision():
+    model = nn.Sequential(nn.Embedding(ROWS, DIM, dtype=torch.bfloat16))
+    (entry,) = replace_embeddings(model, "1/2", scheme="bloom", distil=False, min_rows=100)
+    assert entry.bytes_before == ROWS * DIM * 2
+    assert ROWS * 16 - 2 * DIM * 4 < entry.bytes_after <= ROWS * 16  # a share is one of the table in float32
+
+
+@pytest.mark.parametrize("budget", [6000, "6000 parameters"])
 def test_a_number_is_for_all_tables_together_in_proportion_to_their_sizes(budget):
     model = shop()
     rest = sum(parameter.numel() for parameter in [*model.sides["days"].parameters(), *model.head.parameters()])
@@ -134,13 +151,29 @@ def test_a_number_is_for_all_tables_together_in_proportion_to_their_sizes(budget
     )
 
 
+def test_memory_is_for_all_tables_together_in_proportion_to_their_sizes():
+    model = shop()
+    report = replace_embeddings(model, "24KB", distil=False, min_rows=100)
+    shares = [entry.bytes_after / 24_000 for entry in report]
+    assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
+    assert sum(shares) <= 1
+    schemes = [model.users.scheme, model.sides["films"].scheme, model.towers[0][0].scheme]
+    assert [entry.bytes_after for entry in report] == [scheme.num_bytes for scheme in schemes]
+
+
 def test_a_budget_too_small_or_too_large_is_refused_and_the_model_left_as_it_was():
     model = shop()
     before = list(model.modules())
     with pytest.raises(ValueError, match=r"'users': a budget of 50 parameters is too small.*exclude=\['users'\]"):
         replace_embeddings(model, 100, min_rows=100)
+    with pytest.raises(ValueError, match=r"'users': a budget of 50 bytes is too small.*exclude=\['users'\]"):
+        replace_embeddings(model, "100B", min_rows=100)
     with pytest.raises(ValueError, match="a budget of 10000 parameters is met already: the tables have 9600"):
         replace_embeddings(model, 10_000, min_rows=100)
+    with pytest.raises(
+        ValueError, match="a budget of 40000 bytes is met already: the tables have 9600 parameters of 4"
+    ):
+        replace_embeddings(model, "40KB", min_rows=100)
     with pytest.raises(ValueError, match="'a bit' is not understood"):
         replace_embeddings(model, "a bit", min_rows=100)
     assert list(model.modules()) == before
@@ -152,7 +185,7 @@ def test_a_budget_too_small_or_too_large_is_refused_and_the_model_left_as_it_was
 def test_the_new_scheme_says_what_the_table_said():
     model = shop()
     rows = model.users.weight.detach().clone()
-    (entry,) = replace_embeddings(model, "1/1", min_rows=ROWS + 1, visits=300)
+    (entry,) = replace_embeddings(model, "1/1 parameters", min_rows=ROWS + 1, visits=300)
     vectors = model.users(torch.arange(2 * ROWS)).detach()
     error = float((vectors - rows).square().mean() / rows.square().mean())
     assert entry.unexplained == pytest.approx(error, rel=0.02)
@@ -164,7 +197,7 @@ def test_the_new_scheme_says_what_the_table_said():
 def test_without_distillation_it_starts_fresh():
     model = shop()
     rows = model.users.weight.detach().clone()
-    (entry,) = replace_embeddings(model, distil=False, min_rows=ROWS + 1)
+    (entry,) = replace_embeddings(model, **NEW | {"min_rows": ROWS + 1})
     assert (entry.unexplained, entry.mean_cosine) == (None, None)
     assert abs(torch.cosine_similarity(model.users(torch.arange(2 * ROWS)), rows).mean()) < 0.1
 
@@ -172,8 +205,8 @@ def test_without_distillation_it_starts_fresh():
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_any_scheme_can_take_the_place(scheme):
     model = shop()
-    budget = "1/1" if scheme == "full" else "1/2"
-    report = replace_embeddings(model, budget, scheme=scheme, **FEW)
+    budget = "1/1" if scheme == "full" else "1/2 parameters"
+    report = replace_embeddings(model, scheme=scheme, **FEW | {"budget": budget})
     assert all(0 <= entry.unexplained < 2 for entry in report)
     model(*batch()).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -204,7 +237,7 @@ def test_a_table_that_says_nothing_is_refused_for_fitting_only(value):
     with pytest.raises(ValueError, match=r"'0' is all zero or not finite.*distil=False"):
         replace_embeddings(model, **FEW)
     assert type(model[0]) is nn.Embedding
-    assert len(replace_embeddings(model, min_rows=100, distil=False)) == 1
+    assert len(replace_embeddings(model, **NEW)) == 1
 
 
 # Using the model afterwards
@@ -228,7 +261,7 @@ def test_it_trains_on():
 def test_its_state_dict_fits_a_model_replaced_in_the_same_way():
     trained, other = shop(seed=0), shop(seed=1)
     replace_embeddings(trained, **FEW)
-    replace_embeddings(other, min_rows=100, distil=False)
+    replace_embeddings(other, **NEW)
     assert not torch.equal(other(*batch()), trained(*batch()))
     state = trained.state_dict()
     assert not any(key.endswith("weight") and tensor.shape[0] >= ROWS for key, tensor in state.items())
@@ -416,7 +449,7 @@ def test_the_weight_is_computed_and_passes_gradients_on():
 def test_new_ids_get_a_vector_from_an_open_scheme_and_an_error_from_a_closed_one():
     models = [nn.Sequential(nn.Embedding(ROWS, DIM)) for _ in range(2)]
     for model, scheme in zip(models, ("dhe", "low-rank"), strict=True):
-        replace_embeddings(model, "1/2", scheme=scheme, **FEW)
+        replace_embeddings(model, scheme=scheme, **FEW)
     assert models[0](torch.tensor([ROWS + 5])).shape == (1, DIM)
     with pytest.raises(IndexError, match=f"id {ROWS + 5} has no row"):
         models[1](torch.tensor([ROWS + 5]))

@@ -6,13 +6,14 @@ from torch import nn
 
 from tableless import LeftAlone, Replacements
 from tableless.embedding import replacement
+from tableless.embedding.budget import in_units
 from tableless.embedding.replacement import replace_embeddings
 
 # Most tables here are noise, which is a poor fit by intent.
 pytestmark = pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
 
 ROWS, DIM = 300, 8
-QUICK = {"min_rows": 100, "scheme": "low-rank"}
+QUICK = {"budget": "1/4 parameters", "min_rows": 100, "scheme": "low-rank"}
 
 
 class Wide(nn.Module):
@@ -46,7 +47,10 @@ def test_the_result_says_what_was_left_alone_and_why():
     assert "bare parameter of 300 rows" in reasons["factors"]
     assert "bare parameter of 300 rows" in reasons["more.0"]
     text = str(tables)
-    assert "items: 300 × 8, 2,400 → " in text
+    (items,) = tables
+    assert f"items: 300 × 8, 9.60 KB → {in_units(items.bytes_after)} (2,400 → 308 parameters), " in text
+    assert (items.bytes_before, items.parameters_after) == (9600, 300 + 8)
+    assert 308 * 4 <= items.bytes_after < 600 * 4
     assert all(f"{name}: {reason}" in text for name, reason in reasons.items())
 
 
@@ -100,13 +104,13 @@ def test_a_model_without_such_lists_gets_no_warning():
 def test_a_dry_run_prints_the_plan_and_changes_nothing(scheme, capsys):
     model = Wide()
     before, state = list(model.modules()), torch.get_rng_state()
-    plan = replace_embeddings(model, "1/2", min_rows=100, scheme=scheme, dry_run=True)
+    plan = replace_embeddings(model, "1/2 parameters", min_rows=100, scheme=scheme, dry_run=True)
     assert list(model.modules()) == before
     assert torch.equal(torch.get_rng_state(), state)
     assert capsys.readouterr().out == f"{plan}\n"
-    done = replace_embeddings(model, "1/2", min_rows=100, scheme=scheme, distil=False)
-    assert [(table.names, table.parameters_after) for table in plan] == [
-        (table.names, table.parameters_after) for table in done
+    done = replace_embeddings(model, "1/2 parameters", min_rows=100, scheme=scheme, distil=False)
+    assert [(table.names, table.bytes_after, table.parameters_after) for table in plan] == [
+        (table.names, table.bytes_after, table.parameters_after) for table in done
     ]
     assert plan.left_alone == done.left_alone
     assert LeftAlone("days", "it has 7 rows, fewer than min_rows=100") in plan.left_alone

@@ -20,7 +20,7 @@ ROWS, DIM = 300, 8
 def replaced(scheme="dhe", padding_idx=None):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(ROWS, DIM, padding_idx=padding_idx))
-    replace_embeddings(model, "1/2", scheme=scheme, min_rows=100, distil=False)
+    replace_embeddings(model, "1/2 parameters", scheme=scheme, min_rows=100, distil=False)
     return model
 
 
@@ -237,7 +237,7 @@ class Scores(nn.Module):
 
 def test_a_model_that_scores_all_rows_can_be_exported_and_computes_them():
     model = Scores()
-    replace_embeddings(model, "1/2", min_rows=100, distil=False)
+    replace_embeddings(model, "1/2 parameters", min_rows=100, distil=False)
     model.eval()
     users = torch.randn(3, DIM)
     expected = model(users)

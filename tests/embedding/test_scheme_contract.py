@@ -11,8 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableless import SCHEMES, JointEmbedding, load_scheme, save_scheme
+from tableless import SCHEMES, JointEmbedding, SideFeatures, load_scheme, save_scheme, to_ids
+from tableless.embedding.budget import resolve_budget
 from tableless.embedding.hashing import HashFamily
+from tableless.embedding.id_rows import IdRows
+from tableless.embedding.scheme import bytes_of_id_map
 from tests.embedding.onnx_agreement import assert_onnx_agrees
 
 VOCAB, DIM = 2_000, 16
@@ -206,11 +209,11 @@ def test_embeddings_start_at_the_scale_of_recommenders(name):
 
 
 @schemes
-@pytest.mark.parametrize("budget", [VOCAB * DIM // 2, "1/2", "1/4", "40KB"])
-def test_a_budget_is_kept_and_nearly_used(name, budget):
-    allowed = {"1/2": VOCAB * DIM // 2, "1/4": VOCAB * DIM // 4, "40KB": 10_000}.get(budget, budget)
+@pytest.mark.parametrize("budget", [VOCAB * DIM // 2, "1/2 parameters", "1/4 parameters", "10000 parameters"])
+def test_a_budget_of_parameters_is_kept_and_nearly_used(name, budget):
+    allowed = resolve_budget(budget, embedding_dim=DIM, vocab_size=VOCAB).amount
     if name == "full":
-        allowed, budget = VOCAB * DIM, "1/1"
+        allowed, budget = VOCAB * DIM, "1/1 parameters"
     scheme = make(name, budget)
     counted = sum(parameter.numel() for parameter in scheme.parameters() if parameter.requires_grad)
     assert scheme.num_parameters == counted <= allowed
@@ -224,13 +227,99 @@ def test_a_budget_is_kept_and_nearly_used(name, budget):
 
 
 @schemes
-def test_a_budget_too_small_says_what_the_smallest_is(name):
-    with pytest.raises(ValueError, match=r"a budget of 10 parameters is too small; .* (\d+)$") as error:
-        SCHEMES[name].from_budget(10, embedding_dim=DIM, vocab_size=VOCAB)
+@pytest.mark.parametrize("budget", ["1/2", "1/4", "40KB", "20 B/id"])
+def test_a_budget_of_bytes_is_kept_and_nearly_used(name, budget):
+    allowed = resolve_budget(budget, embedding_dim=DIM, vocab_size=VOCAB).amount
+    if name == "full":  # one size, for which 1/1 is enough
+        assert make(name, "1/1").bytes_by_part()["weights"] == VOCAB * DIM * 4
+        return
+    used = make(name, budget).num_bytes
+    assert used <= allowed
+    # The steps of a scheme may be small (a row) or large (a rank, a bit for each id). Nothing that it makes of a larger
+    # budget would have fitted into this one, unless it is hardly larger (a row more, and a narrower network).
+    for more in (1.01, 1.05, 1.2, 1.5):
+        larger = make(name, f"{int(more * allowed)}B").num_bytes
+        assert larger <= 1.01 * used or larger > allowed
+    assert make(name, f"{2 * allowed}B").num_bytes > used
+    assert used > allowed / 2, "no scheme has steps so large that half is left over"
+    if make(name).is_computed:  # its step is a unit of width in every layer
+        assert used > allowed * 0.9
+
+
+@schemes
+@pytest.mark.parametrize("unit", ["parameters", "bytes"])
+def test_a_budget_too_small_says_what_the_smallest_is(name, unit):
+    def counted(budget):
+        scheme = SCHEMES[name].from_budget(budget, embedding_dim=DIM, vocab_size=VOCAB)
+        if name == "full" and unit == "bytes":  # the table itself: 1/1 is meant to be enough
+            return scheme.bytes_by_part()["weights"]
+        return scheme.num_bytes if unit == "bytes" else scheme.num_parameters
+
+    with pytest.raises(ValueError, match=rf"a budget of 10 {unit} is too small; .* (\d+)$") as error:
+        counted(f"10 {unit}")
     smallest = int(str(error.value).rsplit(maxsplit=1)[1])
-    assert SCHEMES[name].from_budget(smallest, embedding_dim=DIM, vocab_size=VOCAB).num_parameters == smallest
-    with pytest.raises(ValueError, match=f"a budget of {smallest - 1} parameters is too small"):
-        SCHEMES[name].from_budget(smallest - 1, embedding_dim=DIM, vocab_size=VOCAB)
+    assert counted(f"{smallest} {unit}") == smallest
+    with pytest.raises(ValueError, match=f"a budget of {smallest - 1} {unit} is too small"):
+        counted(f"{smallest - 1} {unit}")
+
+
+def bytes_in_file(directory):
+    """What the tensors in the file of a saved scheme take, by the file's own header, which comes first."""
+    content = (directory / "model.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    total = sum(end - start for start, end in (own["data_offsets"] for own in header.values() if "data_offsets" in own))
+    assert total == len(content) - 8 - length
+    return total
+
+
+@schemes
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_bytes_are_those_of_the_file_and_of_the_map_of_a_closed_scheme(name, seed, tmp_path):
+    scheme = make(name, "1/3", seed=seed)
+    parts = scheme.bytes_by_part()
+    assert all(type(count) is int and count > 0 for count in parts.values())
+    assert sum(parts.values()) == scheme.num_bytes
+    id_map = parts.get("id map", 0)
+    assert id_map == (0 if scheme.open_vocabulary else IdRows(VOCAB).num_bytes)
+    save_scheme(scheme, tmp_path)
+    assert bytes_in_file(tmp_path) == scheme.num_bytes - id_map
+    assert load_scheme(tmp_path).bytes_by_part() == parts
+
+
+def test_the_map_that_counts_for_a_closed_scheme_finds_the_rows_of_raw_ids():
+    """The bytes that are counted are those of a map that works."""
+    raw = to_ids([f"user {number}" for number in range(VOCAB)])
+    id_map = IdRows(VOCAB)
+    assert sorted(id_map.build(raw).tolist()) == list(range(VOCAB))
+    scheme = make("low-rank")
+    assert scheme.bytes_by_part()["id map"] == id_map.num_bytes
+    assert scheme(id_map(raw)).shape == (VOCAB, DIM)
+    assert 0.3 * VOCAB < id_map.num_bytes < 0.5 * VOCAB
+    assert bytes_of_id_map(2**32) == pytest.approx(2**32 * 0.33, rel=0.05), "more ids than one map can have"
+
+
+@schemes
+def test_training_does_not_change_the_bytes(name):
+    assert trained_once(name).bytes_by_part() == make(name).bytes_by_part()
+
+
+@schemes
+def test_the_bytes_are_the_same_without_memory(name):
+    with torch.device("meta"):
+        imagined = make(name)
+        assert imagined.bytes_by_part() == make(name).bytes_by_part()
+    assert all(tensor.is_meta for tensor in imagined.state_dict().values())
+    assert make(name).bytes_by_part() == imagined.bytes_by_part()
+
+
+@pytest.mark.parametrize("name", ["dhe", "head-and-tail"])
+def test_side_features_count_with_their_rows(name, tmp_path):
+    side = SideFeatures.from_matrix(torch.arange(7, 107), torch.ones(100, 3))
+    scheme = make(name, side_features=side)
+    assert scheme.bytes_by_part()["side features"] == 100 * (8 + 3 * 4)
+    save_scheme(scheme, tmp_path)
+    assert bytes_in_file(tmp_path) == scheme.num_bytes
 
 
 @schemes

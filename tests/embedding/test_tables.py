@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from tableless import SCHEMES, embedding_for
-from tableless.embedding.budget import is_share, resolve_budget
 from tableless.embedding.ids import _binary_search, find
 from tableless.embedding.tables import CompositionalEmbedding, HashEmbedding, HybridHashing
 from tableless.embedding.tables.shared_rows import sum_of_rows
@@ -111,27 +110,6 @@ def test_the_exportable_search_finds_what_searchsorted_finds(size):
     position, found = find(ids, listed)
     assert found.tolist() == [value in set(listed.tolist()) for value in ids.tolist()]
     assert torch.equal(listed[position[found]], ids[found])
-
-
-@pytest.mark.parametrize(
-    ("budget", "expected"),
-    [
-        (1234, 1234),
-        ("1234", 1234),
-        ("1/4", 800),
-        ("0.5", 1600),
-        ("1MB", 250_000),
-        ("2 KiB", 512),
-        ("1.5GB", 375_000_000),
-        ("25%", 800),
-        ("12.5 %", 400),
-        ("4096B", 1024),
-        ("4096 b", 1024),
-    ],
-)
-def test_a_budget_is_a_number_a_share_or_memory(budget, expected):
-    assert resolve_budget(budget, embedding_dim=32, vocab_size=100) == expected
-    assert is_share(budget) == (budget in ("1/4", "0.5", "25%", "12.5 %"))
 
 
 def test_the_full_table_is_taken_where_it_fits_and_nobody_asks_about_new_ids():

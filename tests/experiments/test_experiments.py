@@ -63,7 +63,9 @@ def test_the_table_learned_from_is_trained_once():
 
 def test_genres_alone_give_like_films_the_same_score():
     settings = next(run for run in table7.EXPERIMENT.runs if run["encoding"] == table7.GENRES and run["genres_in_mlp"])
-    settings = in_the_world(settings) | {"model": settings["model"] | {"budget": "8/1"}}  # 1024 inputs of users
+    settings = in_the_world(settings) | {
+        "model": settings["model"] | {"budget": "8/1 parameters"}
+    }  # 1024 inputs of users
     assert 0 < table7.perform(settings)["auc"] < 1
     split = training_runs.split_of(DataConfig(WORLD))
     model = table7._model(training_runs.ModelConfig(**settings["model"]), split, table7.GENRES, WORLD, 0)
@@ -86,7 +88,9 @@ def test_ways_of_training_differ_by_recipe_and_network_alone():
     assert by_way[teacher.OURS_END_TO_END]["model"]["options"]["num_hashes"] == 64
     assert by_way[teacher.PUBLISHED]["model"]["options"]["num_hashes"] == 1024
     settings = by_way[teacher.PUBLISHED]
-    settings = settings | {"model": settings["model"] | {"budget": "8/1"}}  # the published network has 1024 inputs
+    settings = settings | {
+        "model": settings["model"] | {"budget": "8/1 parameters"}
+    }  # the published network has 1024 inputs
     results = training_runs.perform(in_the_world(settings))
     assert results["seconds"] > 0
     assert 0 < results["auc"] < 1
@@ -142,7 +146,7 @@ def test_one_network_is_fitted_to_the_tables_of_all_features_at_once(monkeypatch
 
 def test_experts_share_out_the_arithmetic():
     settings = in_the_world(experts.EXPERIMENT.runs[0])
-    settings["model"] |= {"budget": "2/1", "options": {"num_experts": 2}}
+    settings["model"] |= {"budget": "2/1 parameters", "options": {"num_experts": 2}}
     results = experts.perform(settings)
     assert results["user_experts"] == 2
     # Beside the matrices a network has but biases: half of the parameters, less those.
@@ -151,7 +155,7 @@ def test_experts_share_out_the_arithmetic():
 
 
 def test_schemes_are_asked_about_new_ids_and_collisions():
-    sizes = {"budget": "1/4", "vocab_size": 1000, "larger_vocab_size": 2000}
+    sizes = {"budget": "1/4 parameters", "vocab_size": 1000, "larger_vocab_size": 2000}
     full = table1.perform({"scheme": "full", **sizes})
     trick = table1.perform({"scheme": "hashing-trick", **sizes})
     dhe = table1.perform({"scheme": "dhe", **sizes})

@@ -39,7 +39,7 @@ FULL = """
     (run / "config.json").write_text(json.dumps({**config, "data": {"data": "somewhere"}}))
     pl.DataFrame({"id": wide.numpy()}).write_parquet(folder / "ids.parquet")
     measured = {"auc": 0.9, "ndcg@10": 0.1}
-    row = {"backbone": "gmf", "scheme": "full", **measured, "popularity": measured, "embedding_parameters": 1}
+    row = {"backbone": "gmf", "scheme": "full", **measured, "popularity": measured, "bytes_per_id": 1}
     jobs = {
         "weights": lambda: save_tensors({"x": wide}, folder / "weights"),
         "scheme": lambda: save_scheme(SCHEMES["full"](4, vocab_size=500), folder / "scheme"),

@@ -42,7 +42,7 @@ def batch():
 def replaced(scheme="dhe"):
     torch.manual_seed(0)
     model = Shop()
-    budget = "1/1" if scheme == "full" else "1/2"
+    budget = "1/1" if scheme == "full" else "1/2 parameters"
     replace_embeddings(model, budget, scheme=scheme, min_rows=100, distil=False)
     return model.eval()
 

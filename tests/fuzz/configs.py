@@ -40,7 +40,7 @@ def fuzz_configs(random: Random, folder: Path) -> int:
 def _scheme(name: str):
     if name == "dhe":
         return DeepHashEmbedding(4, width=4, depth=1, num_hashes=4)
-    return SCHEMES[name].from_budget("1/1", embedding_dim=4, vocab_size=60)
+    return SCHEMES[name].from_budget("1/1 parameters", embedding_dim=4, vocab_size=60)
 
 
 def _changed(random: Random, value: object) -> object:

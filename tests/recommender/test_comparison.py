@@ -15,12 +15,16 @@ DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 FAST = TrainConfig(epochs=1, batch_size=512)
 
 
-def line(scheme, budget, auc, backbone="gmf", seed=0, parameters=1000, capped=False):
+NUM_IDS = 320  # users and items of the lines below
+
+
+def line(scheme, budget, auc, backbone="gmf", seed=0, num_bytes=4000, capped=False):
     measured = {name: auc if name == "auc" else auc / 10 for name in METRICS} | {"auc_se": 0.002}
     sizes = {"evaluated": 6040, "held_out": 6040, "auc_items": None}
     results = measured | sizes | {
         "validation_auc": auc, "seconds": 3.0, "popularity_auc": 0.8, "unanswered": 0, "capped": capped,
-        "popularity": {name: 0.8 if name == "auc" else 0.03 for name in METRICS}, "embedding_parameters": parameters,
+        "popularity": {name: 0.8 if name == "auc" else 0.03 for name in METRICS}, 
+        "bytes": num_bytes, "bytes_per_id": num_bytes / NUM_IDS, "embedding_parameters": num_bytes // 4,
     }  # fmt: skip
     model = {"scheme": scheme, "budget": budget, "backbone": backbone}
     return {"data": {}, "model": model, "train": {"seed": seed}, "results": results}
@@ -65,34 +69,79 @@ def test_the_summary_has_mean_spread_and_the_share_of_the_gap_to_the_full_table(
 
 def test_rows_are_ranked_within_a_size():
     lines = [
-        line("bloom", "1/4", 0.7, parameters=990),
-        line("dhe", "1/4", 0.8, parameters=985),
-        line("full", "1/1", 0.9, parameters=4000),
-        line("dhe", "1/2", 0.85, parameters=1990),
+        line("bloom", "1/4", 0.7, num_bytes=990),
+        line("dhe", "1/4", 0.8, num_bytes=985),
+        line("full", "1/1", 0.9, num_bytes=4000),
+        line("dhe", "1/2", 0.85, num_bytes=1990),
     ]
     order = [(row["scheme"], row["budget"]) for row in summarise_runs(lines)]
     assert order == [("full", "1/1"), ("dhe", "1/2"), ("dhe", "1/4"), ("bloom", "1/4")]
 
 
 def test_budgets_in_memory_are_sorted_by_what_they_come_to():
-    """`1.5MB` is more than `64KB`, and both are less than a table of half a million parameters."""
+    """`1.5MB` is more than `64KB`, and both are less than a table of two million bytes; parameters have bytes too."""
     lines = [
-        line("dhe", "64KB", 0.7, parameters=16_000),
-        line("dhe", "1.5MB", 0.8, parameters=375_000),
-        line("full", "1/1", 0.9, parameters=500_000),
-        line("dhe", "100000", 0.75, parameters=99_990),
+        line("dhe", "64KB", 0.7, num_bytes=63_500),
+        line("dhe", "1.5MB", 0.8, num_bytes=1_499_000),
+        line("full", "1/1", 0.9, num_bytes=2_000_000),
+        line("dhe", "100000", 0.75, num_bytes=400_900),
     ]
-    assert [row["budget"] for row in summarise_runs(lines)] == ["1/1", "1.5MB", "100000", "64KB"]
+    rows = summarise_runs(lines)
+    assert [row["budget"] for row in rows] == ["1/1", "1.5MB", "100000", "64KB"]
+    assert [row["bytes"] for row in rows] == [2_000_000, 1_499_000, 400_900, 63_500]
+    assert [row["bytes_per_id"] for row in rows] == [row["bytes"] / NUM_IDS for row in rows]
 
 
-def test_the_picture_has_sizes_for_budgets_in_memory(tmp_path, monkeypatch):
-    from matplotlib.axes import Axes
+def test_the_picture_has_bytes_per_id_on_a_logarithmic_axis(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
 
     drawn = []
-    monkeypatch.setattr(Axes, "errorbar", lambda self, sizes, values, **options: drawn.append(sizes))
-    lines = [line("dhe", "64KB", 0.7, parameters=16_000), line("dhe", "1.5MB", 0.8, parameters=375_000)]
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **more: (drawn.append(self), save(self, *args, **more)))
+    lines = [
+        line("dhe", "8B/id", 0.7, num_bytes=8 * NUM_IDS),
+        line("dhe", "1/2", 0.8, num_bytes=64 * NUM_IDS),
+        line("bloom", "8B/id", 0.6, num_bytes=7 * NUM_IDS),
+        line("full", "1/1", 0.9, num_bytes=129 * NUM_IDS),
+    ]
     save_comparison_picture(summarise_runs(lines), tmp_path / "picture.png")
-    assert drawn == [[16_000, 375_000]] * 2  # of the AUC, and of the top of the ranking
+    (figure,) = drawn
+    assert "few bytes" in figure.get_suptitle()
+    panels = figure.axes
+    assert [panel.get_ylabel() for panel in panels] == ["test AUC", "test NDCG@10"]
+    assert panels[1].get_xlabel().startswith("bytes per id")
+    assert [text.get_text() for text in panels[1].get_xticklabels()] == ["8", "16", "32", "64"]
+    for panel in panels:
+        assert panel.get_xscale() == "log"
+        assert panel.get_xticks().tolist() == [8, 16, 32, 64]
+    colors = []
+    for panel, scale in zip(panels, (1, 10), strict=True):
+        points = {drawn.get_label(): drawn for drawn in panel.get_lines()}
+        assert points["dhe"].get_xdata().tolist() == [8, 64]
+        assert points["dhe"].get_ydata().tolist() == pytest.approx([0.7 / scale, 0.8 / scale])
+        assert points["bloom"].get_xdata().tolist() == [7]
+        assert "full table (129 bytes per id)" in points
+        colors.append({name: own.get_color() for name, own in points.items()})
+    assert colors[0]["dhe"] == colors[1]["dhe"] != colors[0]["bloom"] == colors[1]["bloom"]
+
+
+def test_lines_from_before_budgets_were_bytes_are_run_again(tmp_path):
+    out = tmp_path / "results.jsonl"
+    plan = Plan(schemes=["full", "bloom"], budgets=["1/4", "10B"], backbones=["gmf"], seeds=1)
+    lines = run_comparison(plan, DATA, FAST, small_split(), out=out)
+    assert run_comparison(plan, DATA, FAST, small_split(), out=out) == lines
+    assert len(out.read_text().splitlines()) == 3
+    old = [json.loads(text) for text in out.read_text().splitlines()]
+    for own in old:  # as 0.1.0 wrote them
+        own.get("results", {}).pop("bytes", None)
+        if "error" in own:
+            del own["versions"]
+    out.write_text("".join(json.dumps(own) + "\n" for own in old))
+    again = run_comparison(plan, DATA, FAST, small_split(), out=out)
+    assert len(out.read_text().splitlines()) == 6
+    assert ["error" in own or own["results"]["bytes"] for own in again] == [
+        "error" in own or own["results"]["bytes"] for own in lines
+    ]
 
 
 def test_a_run_that_ended_at_its_limit_is_marked_in_the_table():
@@ -101,6 +150,7 @@ def test_a_run_that_ended_at_its_limit_is_marked_in_the_table():
     console = Console(width=80, file=io.StringIO())
     console.print(render_comparison(summarise_runs([line("dhe", "1/4", 0.8, capped=True), line("full", "1/1", 0.9)])))
     text = console.file.getvalue()
+    assert "12.5" in text  # bytes per id
     assert ".8000†" in text
     assert ".9000†" not in text
     assert "6,040" in text

@@ -191,7 +191,7 @@ def test_the_floors_are_those_that_are_promised():
 @pytest.mark.parametrize("backbone", sorted(BACKBONES))
 def test_a_model_scores_lists_blocks_and_everything_alike(backbone):
     split = small_split()
-    model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone=backbone), split, seed=0)
     score = model_scores(model, split)
     users = np.array([5, 0, 5, 199], np.int32)
     whole = score(users)

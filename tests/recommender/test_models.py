@@ -128,7 +128,7 @@ class Nearness(Recommender):
 
 def test_a_new_backbone_is_one_class_and_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(BACKBONES, "nearness", Nearness)
-    config = ModelConfig(scheme="dhe", budget="1/1", backbone="nearness", embedding_dim=8)
+    config = ModelConfig(scheme="dhe", budget="1/1 parameters", backbone="nearness", embedding_dim=8)
     training = TrainConfig(epochs=2, batch_size=512, learning_rate=1e-2)
     data = DataConfig("world:users=200,items=120,actions=6000,clusters=4")
     model, results = train_and_measure(data, config, training, small_split(), out=tmp_path / "run")

@@ -27,7 +27,7 @@ def test_a_network_fitted_to_a_table_ranks_nearly_as_the_table_does(backbone):
     split = load_split(DATA)
     teacher = build_model(ModelConfig(scheme="full", backbone=backbone), split, seed=0)
     train_model(teacher, split, TRAINING)
-    student = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
+    student = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone=backbone), split, seed=0)
     before = measure_scorer(model_scores(student, split), split).auc
     fit_to_teacher(student, teacher, split)
     after, goal = (measure_scorer(model_scores(model, split), split).auc for model in (student, teacher))
@@ -37,7 +37,7 @@ def test_a_network_fitted_to_a_table_ranks_nearly_as_the_table_does(backbone):
 
 def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
     split = load_split(DATA)
-    config = ModelConfig(scheme="dhe", budget="1/1")
+    config = ModelConfig(scheme="dhe", budget="1/1 parameters")
     aucs = {
         recipe: train_and_measure(DATA, config, replace(TRAINING, recipe=recipe), split)[1]["auc"]
         for recipe in ("fast", "paper")
@@ -47,14 +47,16 @@ def test_the_fast_recipe_beats_the_paper_s_in_the_same_epochs():
 
 def test_an_encoding_that_needs_a_vocabulary_is_fitted_by_the_rows_of_the_table():
     split = load_split(DATA)
-    config = ModelConfig(scheme="dhe", budget="1/1", options={"encoding": "binary"})
+    config = ModelConfig(scheme="dhe", budget="1/1 parameters", options={"encoding": "binary"})
     results = train_and_measure(DATA, config, replace(TRAINING, epochs=3), split)[1]
     assert results["auc"] > 0.6
 
 
 def test_head_and_tail_gives_its_rows_to_the_most_frequent_and_learns_the_rest_from_a_table():
     split = load_split(DATA)
-    model, results = train_and_measure(DATA, ModelConfig(scheme="head-and-tail", budget="1/1"), TRAINING, split)
+    model, results = train_and_measure(
+        DATA, ModelConfig(scheme="head-and-tail", budget="1/1 parameters"), TRAINING, split
+    )
     counts = torch.from_numpy(np.bincount(split.train.items, minlength=split.train.num_items))
     expected = torch.from_numpy(np.array(split.train.item_ids))[
         counts.argsort(descending=True, stable=True)[: model.items.num_frequent]
@@ -65,7 +67,7 @@ def test_head_and_tail_gives_its_rows_to_the_most_frequent_and_learns_the_rest_f
 
 def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none():
     split = small_split()
-    model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone="mlp"), split, seed=0)
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone="mlp"), split, seed=0)
     gmf, mlp = untrained_teachers(model, split)
     assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=GMF.table_decay)
     assert teacher_training(TRAINING, mlp) == TRAINING
@@ -73,18 +75,18 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
 
 
 def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to_an_epoch():
-    model = build_model(ModelConfig(scheme="dhe", budget="1/1"), small_split(), seed=0)
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters"), small_split(), seed=0)
     config = fine_tuning(TrainConfig(epochs=50), small_split(), model)
     assert (config.epochs, config.schedule) == (10, "one-cycle")
     assert config.batch_size == small_split().train.num_actions // 10
     assert fine_tuning(TrainConfig(epochs=3), small_split(), model).epochs == 3
-    narrow = build_model(ModelConfig(scheme="low-rank", budget="1/2"), small_split(), seed=0)
+    narrow = build_model(ModelConfig(scheme="low-rank", budget="1/2 parameters"), small_split(), seed=0)
     assert fine_tuning(TrainConfig(), small_split(), narrow).learning_rate > config.learning_rate
 
 
 def test_the_paper_s_recipe_has_the_paper_s_network():
     model, _ = train_and_measure(
-        DATA, ModelConfig(scheme="dhe", budget="1/1"), TrainConfig(epochs=1, recipe="paper"), small_split()
+        DATA, ModelConfig(scheme="dhe", budget="1/1 parameters"), TrainConfig(epochs=1, recipe="paper"), small_split()
     )
     assert (model.users.num_hashes, model.users.depth, model.users.normalization) == (1024, 5, "batch")
 
@@ -92,7 +94,7 @@ def test_the_paper_s_recipe_has_the_paper_s_network():
 def test_a_vocabulary_too_large_for_a_table_is_trained_from_nothing(monkeypatch):
     monkeypatch.setattr(recipes, "LARGEST_TEACHER", 100)
     notes = []
-    model = build_model(ModelConfig(scheme="dhe", budget="1/1"), small_split(), seed=0)
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters"), small_split(), seed=0)
     training = train_by_recipe(model, small_split(), TrainConfig(epochs=2), watchers=Watchers(on_note=notes.append))
     assert "too large to learn from" in notes[0]
     assert [stage["stage"] for stage in training.stages] == ["from nothing"]
@@ -103,7 +105,7 @@ def test_a_vocabulary_too_large_for_a_table_is_trained_from_nothing(monkeypatch)
 def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
     """The recipe belongs to the run: no scheme has a better teacher, a decay or targets that another has not."""
     split, training = load_split(DATA), replace(TRAINING, epochs=4)
-    model, results = train_and_measure(DATA, ModelConfig(scheme=scheme, budget="1/2"), training, split)
+    model, results = train_and_measure(DATA, ModelConfig(scheme=scheme, budget="1/2 parameters"), training, split)
     assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", "tuning"]
     table, fit, tuning = results["stages"]
     assert table["settings"] == asdict(replace(training, weight_decay=GMF.table_decay))
@@ -111,9 +113,9 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
     assert 0 <= fit["users"]["unexplained"] < 1
     settings = [fit["users"][name] for name in ("visits", "batch_size", "learning_rate")]
     assert all(settings) if fit["users"]["steps"] else settings == [None] * 3
-    plain = train_and_measure(DATA, ModelConfig(scheme=scheme, budget="1/2"), replace(training, recipe="paper"), split)[
-        1
-    ]
+    plain = train_and_measure(
+        DATA, ModelConfig(scheme=scheme, budget="1/2 parameters"), replace(training, recipe="paper"), split
+    )[1]
     assert [stage["stage"] for stage in plain["stages"]] == ["from nothing"]
     assert plain["recipe"] == plain["stages"][0]["settings"]["recipe"] == "paper"
     assert plain["stages"][0]["settings"]["weight_decay"] == 0
@@ -123,7 +125,7 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme):
 def test_a_full_table_by_the_fast_recipe_is_the_table_that_others_learn_from(backbone):
     split, training = load_split(DATA), replace(TRAINING, epochs=3)
     full, results = train_and_measure(DATA, ModelConfig(scheme="full", backbone=backbone), training, split)
-    example = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), split, seed=0)
+    example = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone=backbone), split, seed=0)
     teacher = train_teacher(example, split, training)
     assert all(torch.equal(value, full.state_dict()[name]) for name, value in teacher.model.state_dict().items())
     names = [stage["stage"] for stage in teacher.stages]
@@ -190,6 +192,6 @@ def test_the_teacher_of_an_mlp_learns_from_a_gmf(backbone, kinds, monkeypatch):
         return []
 
     monkeypatch.setattr(recipes, "train_model", note_lesson)
-    model = build_model(ModelConfig(scheme="dhe", budget="1/1", backbone=backbone), small_split(), seed=0)
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone=backbone), small_split(), seed=0)
     train_by_recipe(model, small_split(), TrainConfig(epochs=1))
     assert lessons == list(zip([*kinds, kinds[-1]], [None, *kinds], strict=True))

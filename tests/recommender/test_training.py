@@ -75,7 +75,7 @@ def ceiling(model):
 def test_every_scheme_learns_most_of_what_it_can_hold(scheme, backbone, recipe):
     """A scheme that stays at one half, as popularity does here, fails; so does one that loses what its rows can say."""
     split, _ = camps()
-    config = ModelConfig(scheme=scheme, budget="1/2", backbone=backbone)
+    config = ModelConfig(scheme=scheme, budget="1/2 parameters", backbone=backbone)
     training = TrainConfig(epochs=40, batch_size=256, learning_rate=1e-2, recipe=recipe)
     model, results = train_and_measure(DataConfig("camps"), config, training, split)
     highest = ceiling(build_model(as_trained(config, training), split, seed=0))
@@ -115,16 +115,20 @@ def test_a_run_that_ends_at_its_limit_is_marked_and_one_that_ends_by_itself_is_n
     long = train_and_measure(DATA, ModelConfig(scheme="full"), patient, small_split())[1]
     assert not long["capped"]
     assert long["stages"][-1]["epochs"] < 60
-    tuned = train_and_measure(DATA, ModelConfig(scheme="low-rank", budget="1/2"), patient, small_split())[1]
+    tuned = train_and_measure(DATA, ModelConfig(scheme="low-rank", budget="1/2 parameters"), patient, small_split())[1]
     assert not tuned["capped"], "the last stage is one cycle, which has its length"
     assert train_and_measure(
-        DATA, ModelConfig(scheme="low-rank", budget="1/2"), replace(FAST, epochs=2), small_split()
+        DATA, ModelConfig(scheme="low-rank", budget="1/2 parameters"), replace(FAST, epochs=2), small_split()
     )[1]["capped"]
 
 
 def test_a_full_table_s_own_size_is_recorded_and_not_the_budget_that_was_asked(tmp_path):
     train_and_measure(
-        DATA, ModelConfig(scheme="full", budget="1/4"), replace(FAST, epochs=1), small_split(), out=tmp_path / "run"
+        DATA,
+        ModelConfig(scheme="full", budget="1/4 parameters"),
+        replace(FAST, epochs=1),
+        small_split(),
+        out=tmp_path / "run",
     )
     assert json.loads((tmp_path / "run" / "config.json").read_text())["budget"] == "1/1"
 
@@ -191,7 +195,7 @@ def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
         if metrics.exists() and len(metrics.read_text().splitlines()) == 2:
             raise Crash
 
-    config = ModelConfig(scheme=scheme, budget="1/2")
+    config = ModelConfig(scheme=scheme, budget="1/2 parameters")
     training = replace(FAST, epochs=4)
     train_and_measure(DATA, config, training, small_split(), out=tmp_path / "whole")
     with pytest.raises(Crash):
@@ -226,7 +230,12 @@ def test_a_directory_in_use_is_not_overwritten_and_not_mixed_with_another_run(tm
         train_and_measure(DATA, ModelConfig(scheme="full"), FAST, small_split(), out=tmp_path)
     with pytest.raises(ValueError, match="started with another model"):
         train_and_measure(
-            DATA, ModelConfig(scheme="low-rank", budget="1/1"), FAST, small_split(), out=tmp_path, resume=True
+            DATA,
+            ModelConfig(scheme="low-rank", budget="1/1 parameters"),
+            FAST,
+            small_split(),
+            out=tmp_path,
+            resume=True,
         )
 
 
@@ -256,7 +265,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
 def test_two_processes_train_the_same_model_and_go_on_with_it(tmp_path):
     """torchrun with two gloo processes: a result within noise of one process, and all resume from the same epoch."""
     arguments = [
-        "train", "world:users=300,items=150,actions=12000", "--scheme", "dhe", "--budget", "1/1",
+        "train", "world:users=300,items=150,actions=12000", "--scheme", "dhe", "--budget", "1/1 parameters",
         "--batch-size", "256", "--learning-rate", "0.005", "--json",
     ]  # fmt: skip
     torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671", "-m"]
@@ -286,8 +295,8 @@ def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
         "from tableless.recommender.distributed import join_processes\n"
         "torch.set_num_threads(1)\n"
         "with join_processes() as processes:\n"
-        "    options = {'normalization': 'batch'}\n"
-        "    model = build_model(ModelConfig(scheme='dhe', budget='1/1', options=options), small_split(), seed=0)\n"
+        "    config = ModelConfig(scheme='dhe', budget='1/1 parameters', options={'normalization': 'batch'})\n"
+        "    model = build_model(config, small_split(), seed=0)\n"
         "    train_model(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
         "    torch.save({k: v for k, v in model.state_dict().items()}, f'{sys.argv[1]}/{processes.rank}.pt')\n"
     )
@@ -316,7 +325,9 @@ def test_in_a_split_by_time_an_open_scheme_answers_for_new_ids_and_a_table_says_
     split = load_split(data)
     assert (split.num_known_users, split.num_known_items) != (split.train.num_users, split.train.num_items)
     results = {
-        scheme: train_and_measure(data, ModelConfig(scheme=scheme, budget="1/1"), replace(FAST, epochs=1), split)[1]
+        scheme: train_and_measure(
+            data, ModelConfig(scheme=scheme, budget="1/1 parameters"), replace(FAST, epochs=1), split
+        )[1]
         for scheme in ("dhe", "full")
     }
     new = int(((split.test_users >= split.num_known_users) | (split.test_items >= split.num_known_items)).sum())

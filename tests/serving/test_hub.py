@@ -7,6 +7,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 import tableless
+from tableless.embedding.budget import in_units
 from tableless.serving.model import TrainedModel
 
 
@@ -63,7 +64,9 @@ def test_the_card_states_facts(runs, tmp_path):
     closed.save_pretrained(tmp_path)
     card = (tmp_path / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: tableless\n")
-    assert f"| full tables would have | {closed.facts['table_parameters']:,} |" in card
+    assert f"| its embeddings take | {in_units(closed.facts['bytes'])} |" in card
+    assert "| full tables would take | 20.5 KB |" in card
+    assert f"| bytes for each known id | {closed.facts['bytes_per_id']:.2f} |" in card
     assert f"| test AUC | {closed.facts['results']['auc']:.4f} |" in card
     assert "model.recommend(7)" in card
 

@@ -210,6 +210,13 @@ def test_the_map_keeps_distances_as_well_as_a_plane_can(closed):
 
 def test_facts_say_what_tables_would_have_cost(runs, closed, model):
     assert closed.facts["table_parameters"] == closed.facts["embedding_parameters"] == (200 + 120) * 16
+    assert closed.facts["table_bytes"] == 4 * (200 + 120) * 16
+    weights = {side: parts["weights"] for side, parts in closed.facts["bytes_by_part"].items()}
+    assert weights == {"users": 4 * 200 * 16, "items": 4 * 120 * 16}
+    for facts in (closed.facts, model.facts):
+        assert facts["bytes"] == sum(sum(parts.values()) for parts in facts["bytes_by_part"].values())
+        assert facts["bytes_per_id"] == pytest.approx(facts["bytes"] / (200 + 120), abs=1e-3)
+    assert model.facts["bytes_by_part"]["users"].keys() == {"weights", "hash functions"}
     assert closed.facts["results"]["auc"] == json.loads((runs / "closed" / "results.json").read_text())["auc"]
     assert (model.facts["scheme"], model.facts["backbone"], model.facts["num_items"]) == ("dhe", "gmf", 120)
 

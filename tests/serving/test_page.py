@@ -10,6 +10,7 @@ import time
 import pytest
 import uvicorn
 
+from tableless.embedding.budget import in_units
 from tableless.serving.http.app import build_app
 from tableless.serving.model import TrainedModel
 from tableless.serving.settings import ServerSettings
@@ -165,8 +166,11 @@ def test_nothing_in_the_page_needs_more_than_a_strict_policy(open_page, address)
 
 def test_the_facts_say_what_the_model_costs(open_page, address, runs):
     page = open_page(address)
-    parameters = TrainedModel.from_pretrained(runs / "open").facts["embedding_parameters"]
-    playwright.expect(page.locator("[data-fact=parameters]")).to_have_text(f"{parameters:,}")
+    facts = TrainedModel.from_pretrained(runs / "open").facts
+    playwright.expect(page.locator("[data-fact=bytes]")).to_have_text(in_units(facts["bytes"]))
+    share = page.locator("[data-fact=share]")
+    playwright.expect(share).to_contain_text(f"of the {in_units(facts['table_bytes'])} that tables would take")
+    playwright.expect(share).to_contain_text(f"{facts['bytes_per_id']:.1f} bytes for each id")
     playwright.expect(page.locator("#summary")).to_contain_text("dhe, gmf, 16 dimensions")
 
 

@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from tableless import DeepHashEmbedding
+from tableless.embedding.deep_hash import PAPER_NETWORK
+from tableless.embedding.tables import FullEmbedding
 from tableless.serving.stopwatch import Spread, describe_machine, on_threads, time_alternately
 from tableless.serving.timing import bare_products, measure_lookups, render_timings, zipf_ids
 
@@ -9,7 +11,7 @@ TINY = {"vocab_size": 2000, "embedding_dim": 8, "batch_size": 10, "queries": 40,
 
 
 def test_every_way_of_looking_up_is_timed():
-    report = measure_lookups(**TINY, budget="1/2")
+    report = measure_lookups(**TINY, budget="1/2 parameters")
     names = [time.name for time in report.times]
     assert names[:5] == ["full", "hash-embedding", "nn.Linear layers alone", "dhe as published", "dhe, fast"]
     assert "dhe, fast, hot" in names
@@ -22,14 +24,20 @@ def test_every_way_of_looking_up_is_timed():
     sizes = {time.name: time for time in report.times}
     assert sizes["full"].of_full == sizes["nn.Linear layers alone"].of_products == Spread(1, 1, 1)
     assert sizes["full"].num_parameters == 16_000
-    assert sizes["full"].megabytes == pytest.approx(0.064)
+    full = FullEmbedding(8, vocab_size=2000)
+    assert sizes["full"].megabytes == full.num_bytes / 1e6
+    assert full.num_bytes >= 64_000
+    published = DeepHashEmbedding.from_budget(
+        "1/2 parameters", embedding_dim=8, vocab_size=2000, seed=0, **PAPER_NETWORK
+    )
+    assert sizes["dhe as published"].megabytes == sizes["dhe, fast"].megabytes == published.num_bytes / 1e6
     assert sizes["dhe, fast, hot"].megabytes == pytest.approx(sizes["dhe, fast"].megabytes + 20 * 8 * 4 / 1e6)
     if "dhe, fast, int8" in sizes:
         assert sizes["dhe, fast, int8"].megabytes < sizes["dhe, fast"].megabytes
 
 
 def test_a_rival_that_the_budget_is_too_small_for_is_left_out_and_named():
-    report = measure_lookups(**TINY, budget="1/5")
+    report = measure_lookups(**TINY, budget="1/5 parameters")
     assert "too small" in report.left_out["hash-embedding"]
     assert "hash-embedding" not in [time.name for time in report.times]
 
@@ -39,6 +47,10 @@ def test_the_table_says_what_was_measured_and_where():
     table = render_timings(report)
     assert describe_machine().partition("(")[0].strip() in table.caption
     assert "2,000 ids" in table.caption
+    assert next(iter(table.columns[2].cells)) == "0.1"
+    assert (
+        next(iter(table.columns[3].cells)) == f"{report.times[0].megabytes * 1e6 / 2000:.1f}"
+    )  # 32 and the map of ids
     assert table.row_count == len(report.times) >= 6  # one more where int8 is supported
 
 

@@ -12,7 +12,7 @@ except ImportError as missing:  # pragma: no cover - needs an environment withou
     raise SystemExit(f"the command line needs {missing.name}: {install_hint('cli')}") from None
 
 # A command registers itself; this order is that of `tableless --help`.
-from . import bench, compare, demo, embed, evaluate, export, inspect, recommend, serve, train  # noqa: F401
+from . import bench, compare, compress, demo, embed, evaluate, export, inspect, recommend, serve, train  # noqa: F401
 from .app import as_typed
 
 __all__ = ["app", "main"]

@@ -83,8 +83,10 @@ class ProgressBar:
 
 
 _SIZES = {
-    "num_parameters": "parameters",
-    "embedding_parameters": "  of the embeddings",
+    "bytes": "bytes of the embeddings",
+    "bytes_per_id": "  for each known id",
+    "embedding_parameters": "parameters of the embeddings",
+    "num_parameters": "  of the whole model",
     "epochs": "epochs of the last stage",
     "seconds": "seconds",
 }

@@ -18,7 +18,17 @@ import torch
 BYTES_PER_PARAMETER = 4
 """Of a table in float32, which shares refer to."""
 
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_UNITS = {
+    "B": 1,
+    "BYTE": 1,
+    "BYTES": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
 
 
 class Sized(Protocol):
@@ -76,22 +86,26 @@ def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> Al
     if isinstance(budget, Allowance):
         return budget
     text = str(budget).strip()
-    number = re.fullmatch(r"(.*?)\s*param(?:eter)?s?", text, re.IGNORECASE)
+    counted = re.fullmatch(r"(.*?)\s*param(?:eter)?s?", text, re.IGNORECASE)
+    number = counted[1] if counted else text
+    unit: Literal["bytes", "parameters"] = "parameters" if counted or not is_share(text) else "bytes"
     try:
         if memory := _memory(text):
+            unit = "bytes"
             size = Fraction(memory[1]) * _UNITS[memory[2].upper()] * (vocab_size if memory[3] else 1)
-        elif number or not is_share(text):
-            plain = number[1] if number else text
-            size = _share(plain) * embedding_dim * vocab_size if is_share(plain) else Fraction(plain)
-            return _at_least_one(Allowance(int(size), "parameters"), budget)
+        elif is_share(number):
+            full_table = embedding_dim * vocab_size * (BYTES_PER_PARAMETER if unit == "bytes" else 1)
+            size = _share(number) * full_table
         else:
-            size = _share(text) * embedding_dim * vocab_size * BYTES_PER_PARAMETER
+            size = Fraction(number)
     except (ValueError, ZeroDivisionError):
         raise ValueError(
             f'a budget of {budget!r} is not understood; give memory ("64MB", "4096B" or "8B/id"), a share of the full '
             'table ("1/16" or "25%"), or a number of parameters ("20000 parameters")'
         ) from None
-    return _at_least_one(Allowance(int(size), "bytes"), budget)
+    if size < 1:
+        raise ValueError(f"a budget of {budget!r} comes to less than one of its {unit}; give a larger one")
+    return Allowance(int(size), unit)
 
 
 def is_share(budget: Budget) -> bool:
@@ -128,6 +142,15 @@ def fit_to_budget(
     return build(fits)
 
 
+def in_units(num_bytes: float) -> str:
+    """A number of bytes as people read it, in the units that a budget has: 812 B, 64.0 KB, 1.55 MB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if num_bytes >= 0.9995 * size:  # else it would be shown as 1000 of the unit below
+            value = num_bytes / size
+            return f"{value:.0f} {unit}" if value >= 999.5 else f"{value:#.3g} {unit}".replace(". ", " ")
+    return f"{num_bytes:.4g} B"
+
+
 def _share(text: str) -> Fraction:
     text = text.strip()
     return Fraction(text[:-1].rstrip()) / 100 if text.endswith("%") else Fraction(text)
@@ -135,10 +158,4 @@ def _share(text: str) -> Fraction:
 
 def _memory(text: str) -> re.Match[str] | None:
     """Number, unit and "/id" (or nothing) of a budget that is memory."""
-    return re.fullmatch(r"\s*([\d.]+)\s*((?:[KMG]i?)?B)(\s*/\s*id)?\s*", text, re.IGNORECASE)
-
-
-def _at_least_one(allowed: Allowance, budget: Budget) -> Allowance:
-    if allowed.amount < 1:
-        raise ValueError(f"a budget of {budget!r} comes to less than one of its {allowed.unit}")
-    return allowed
+    return re.fullmatch(r"\s*([\d.]+)\s*((?:[KMG]i?)?B|bytes?)(\s*/\s*id)?\s*", text, re.IGNORECASE)

@@ -85,7 +85,7 @@ class DeepHashEmbedding(EmbeddingScheme):
 
         embedding = DeepHashEmbedding.from_budget("1/16", embedding_dim=32, vocab_size=100_000)
         vectors = embedding(to_ids(["user_42", "someone new"]))  # [2, 32]
-        print(embedding.num_parameters)
+        print(embedding.num_bytes)
         ```
     """
 
@@ -231,7 +231,7 @@ class DeepHashEmbedding(EmbeddingScheme):
 
         A budget in bytes is spent on weights of 8 bits, a number of parameters on weights of 32 bits. `options` are
         constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the paper.
-        `vocab_size` says what a budget like "1/4" comes to. The scheme serves ids beyond it just as well, except with
+        `vocab_size` says what a budget like "1/16" comes to. The scheme serves ids beyond it just as well, except with
         an encoding that depends on the vocabulary.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)

@@ -54,7 +54,7 @@ from ..kernels import uses_kernels
 from .hashing import mix_ids, split_mix_64
 from .id_batches import checked_ids
 
-_MOST_IDS = 2**31 - 1  # ranks are 32-bit numbers
+MOST_IDS = 2**31 - 1  # ranks are 32-bit numbers
 _LOW = (1 << 32) - 1
 _ONE, _OTHER = 0x9E3779B97F4A7C15 - 2**64, 0xD1342543DE82EF95 - 2**64  # as signed 64-bit numbers
 _LOWER_BITS, _PAIRS, _NIBBLES = 0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F
@@ -91,7 +91,7 @@ class IdRows(nn.Module):
 
     def __init__(self, num_ids: int, seed: int = 0) -> None:
         super().__init__()
-        if not 1 <= num_ids <= _MOST_IDS:
+        if not 1 <= num_ids <= MOST_IDS:
             raise ValueError(f"num_ids is {num_ids}; it must lie in [1, 2^31 - 1]; for more ids use several IdRows")
         self.num_ids, self.seed = num_ids, seed
         self.num_segments, self.segment_length, num_words = _layout(num_ids)

@@ -121,7 +121,10 @@ class JointEmbedding(nn.Module):
     def from_budget(
         cls, budget: Budget, *, features: Mapping[str, int | None], embedding_dim: int, seed: int = 0, **options: Any
     ) -> Self:
-        """The widest network within one budget for all features. A share such as "1/4" is one of all their tables."""
+        """The widest network within one budget for all features. A share such as "1/4" is one of all their tables.
+
+        Each feature has hash functions of its own, and these count in bytes (32 for each of `num_hashes`).
+        """
         allowed = resolve_budget(
             budget, embedding_dim=embedding_dim, vocab_size=sum(size or 0 for size in features.values())
         )

@@ -48,8 +48,9 @@ def replace_embeddings(
 
     Args:
         model: Any PyTorch model that holds tables.
-        budget: The size of the schemes. A share of each table (`"1/4"`); or a number of parameters or memory (`"64MB"`)
-            for all tables together, which is divided in proportion to their sizes.
+        budget: The size of the schemes. For each table: a share of its bytes in float32 (`"1/4"`), or bytes for each
+            of its ids (`"8B/id"`). For all tables together, in proportion to their sizes: memory (`"64MB"`), or a
+            number of parameters (`"20000 parameters"`). `"1/4 parameters"` is a share of each table's parameters.
         scheme: A name of `tableless.SCHEMES`.
         min_rows: Tables with fewer rows are left alone.
         distil: Fit each scheme to its table. With False it starts untrained: to be trained, or to load the state dict
@@ -77,7 +78,7 @@ def replace_embeddings(
 
         model = torch.nn.Sequential(torch.nn.EmbeddingBag(1_000, 16), torch.nn.Linear(16, 1))  # one that is trained
         for table in replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank"):
-            print(table.name, table.parameters_before, "→", table.parameters_after)
+            print(table.name, table.bytes_before, "→", table.bytes_after)
         ```
     """
     require_known_name("scheme", scheme, SCHEMES)
@@ -132,10 +133,9 @@ def _size_schemes(
     schemes = []
     for name, table in named:
         try:
-            new = kind.from_budget(
+            new = kind.for_rows(
                 budget if allowed is None else allowed.share(table.weight.numel(), total),
-                embedding_dim=table.embedding_dim,
-                vocab_size=table.num_embeddings,
+                table.weight.detach(),
                 seed=derive_seed(seed, name),
             )
         except ValueError as error:
@@ -183,6 +183,8 @@ def _report(
         names=tuple(places),
         rows=table.num_embeddings,
         embedding_dim=table.embedding_dim,
+        bytes_before=table.weight.numel() * table.weight.element_size(),
+        bytes_after=scheme.num_bytes,
         parameters_before=table.weight.numel(),
         parameters_after=scheme.num_parameters,
         unexplained=fit.unexplained if fit else None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .budget import in_units
+
 
 @dataclass(frozen=True)
 class Replacement:
@@ -14,6 +16,8 @@ class Replacement:
         names: The dotted names that the table had in the model. A shared table has several.
         rows: How many rows it had.
         embedding_dim: Dimensions of a row.
+        bytes_before: Bytes of the table, in its own precision.
+        bytes_after: Bytes of the scheme in its place, as it is stored (`scheme.num_bytes`).
         parameters_before: Parameters of the table.
         parameters_after: Parameters of the scheme in its place.
         unexplained: The share of the table that is lost, as in `tableless.Distillation`. None with `distil=False`.
@@ -27,13 +31,15 @@ class Replacement:
 
         model = torch.nn.Sequential(torch.nn.Embedding(2_000, 16), torch.nn.Linear(16, 1))
         (table,) = replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
-        print(table.name, table.parameters_before, table.parameters_after, table.unexplained)
+        print(table.name, table.bytes_before, table.bytes_after, table.unexplained)
         ```
     """
 
     names: tuple[str, ...]
     rows: int
     embedding_dim: int
+    bytes_before: int
+    bytes_after: int
     parameters_before: int
     parameters_after: int
     unexplained: float | None
@@ -46,12 +52,13 @@ class Replacement:
         return self.names[0]
 
     def __str__(self) -> str:
-        """One line: the table, and its parameters before and after."""
+        """One line: the table, its bytes before and after, and parameters."""
         also = f" (also {', '.join(self.names[1:])})" if len(self.names) > 1 else ""
         lost = "" if self.unexplained is None else f", {self.unexplained:.1%} of it is lost"
         return (
             f"{self.name}{also}: {self.rows:,} × {self.embedding_dim}, "
-            f"{self.parameters_before:,} → {self.parameters_after:,} parameters{lost}"
+            f"{in_units(self.bytes_before)} → {in_units(self.bytes_after)} "
+            f"({self.parameters_before:,} → {self.parameters_after:,} parameters){lost}"
         )
 
 

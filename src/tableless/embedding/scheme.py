@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing_extensions import Self
 
 from .budget import Budget
 from .id_batches import checked_ids
+from .id_rows import MOST_IDS, IdRows
 
 Precision = Literal["fp32", "int8"]
 """How a network computes when it serves: in 32-bit floats, or its hidden layers in 8-bit integers."""
@@ -58,6 +60,8 @@ class EmbeddingScheme(nn.Module, ABC):
     """How many networks share the ids. Each id belongs to one of them."""
     tuning_rate: float = 1e-3
     """Adam's rate when a fitted scheme is trained further on data (the last stage of the fast recipe)."""
+    on_rows: Callable[[int, int], None] | None = None
+    """If set, `fit_directly` may call it with how many rows are done, and how many there are."""
     embedding_dim: int
     old_defaults: ClassVar[Mapping[str, Any]] = {}
     """Arguments that older versions did not have. A scheme saved without one is built again with the value here."""
@@ -70,6 +74,17 @@ class EmbeddingScheme(nn.Module, ABC):
     @abstractmethod
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0) -> Self:
         """The largest instance that keeps to the budget (budget.py says how budgets are written)."""
+
+    @classmethod
+    def for_rows(cls, budget: Budget, rows: Tensor, *, seed: int = 0, check_bits: int = 0) -> Self:
+        """The instance for a budget that suits the rows of a trained table, [vocab_size, embedding_dim], unfitted.
+
+        By default that is `from_budget`, whatever the rows are. Only a scheme that can tell ids that were put in from
+        others has `check_bits`.
+        """
+        if check_bits:
+            raise ValueError(f"{cls.__name__} has no check bits; leave check_bits={check_bits} away, or take 'coded'")
+        return cls.from_budget(budget, embedding_dim=rows.shape[-1], vocab_size=len(rows), seed=seed)
 
     def assign_frequent(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Before training: the ids [n] and how often each occurs. A scheme with rows for frequent ids chooses them.
@@ -154,9 +169,9 @@ class EmbeddingScheme(nn.Module, ABC):
     def bytes_by_part(self) -> dict[str, int]:
         """The bytes that must be stored to answer for raw ids, by part, in the form in which the scheme is stored.
 
-        These are all tensors of the state dict: weights, scales, codes, codebooks, the coefficients of hash functions.
-        A closed scheme is fed row numbers, so the smallest map that finds a row by its raw id counts as well
-        (`IdRows`).
+        These are all tensors of the state dict: weights, scales, codes, codebooks, the coefficients of hash functions,
+        lists of ids, side features. A closed scheme is fed row numbers, so the smallest map that finds a row by its raw
+        id counts as well (`IdRows`, the part "id map").
         """
         parts: dict[str, int] = {}
         own = self.state_dict()
@@ -165,11 +180,17 @@ class EmbeddingScheme(nn.Module, ABC):
             tensor = own[name] if name in own and own[name].dtype == tensor.dtype else tensor
             part = self.part_of(name)
             parts[part] = parts.get(part, 0) + tensor.numel() * tensor.element_size()
+        if self.num_known_ids is not None:
+            parts["id map"] = bytes_of_id_map(self.num_known_ids)
         return parts
 
     def part_of(self, name: str) -> str:
         """What a tensor of the state dict is called in `bytes_by_part`."""
-        return "hash functions" if name.endswith("coefficients") else "weights"
+        if "side_features." in name:
+            return "side features"
+        if name.endswith("coefficients"):
+            return "hash functions"
+        return "list of ids" if name.endswith(".ids") else "weights"
 
     @property
     def num_bytes(self) -> int:
@@ -193,6 +214,14 @@ class EmbeddingScheme(nn.Module, ABC):
     def extra_repr(self) -> str:
         """What `print` shows."""
         return ", ".join(f"{name}={value!r}" for name, value in self.config.items())
+
+
+@functools.lru_cache(maxsize=64)  # to fit a budget, a scheme of the same ids is counted dozens of times
+def bytes_of_id_map(num_ids: int) -> int:
+    """Bytes of the smallest map from raw ids to the rows 0 to `num_ids` - 1 (of several maps, for billions of ids)."""
+    num_maps = -(-num_ids // MOST_IDS)
+    with torch.device("meta"):
+        return num_maps * IdRows(-(-num_ids // num_maps)).num_bytes if num_ids else 0
 
 
 def require_known(ids: Tensor, vocab_size: int) -> None:

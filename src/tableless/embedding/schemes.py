@@ -72,7 +72,8 @@ def choose_scheme(
     """Choose a scheme by what was measured (docs/choosing.md).
 
     Args:
-        budget: How large it may be: memory (`"64MB"`, `"8B/id"`), or a share of the bytes of the full table (`"1/16"`).
+        budget: The size. Memory (`"64MB"`, `"8B/id"`), a share of the bytes of the full table in float32 (`"1/16"`,
+            `"25%"`), or a number of parameters (`20_000`, `"20000 parameters"`, `"1/4 parameters"`).
         embedding_dim: Dimensions of a vector.
         vocab_size: How many ids there are, or will be.
         open_vocabulary: Will there be new ids?

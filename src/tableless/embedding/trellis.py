@@ -115,6 +115,11 @@ def share_bits(variance: Doubles, num_bits: int, *, most: int = MOST_BITS) -> In
     return bits
 
 
+def expected_loss(variance: Doubles, num_bits: int, *, most: int = MOST_BITS) -> float:
+    """The variance that is left if dimensions with these variances share the bits."""
+    return float(variance @ np.array(_LEFT)[share_bits(variance, num_bits, most=most)])
+
+
 def starting_levels(length: int, generator: np.random.Generator) -> Doubles:
     """Normal quantiles in a random order: windows that share bits must have unlike levels."""
     normal = NormalDist()

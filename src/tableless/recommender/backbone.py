@@ -140,8 +140,13 @@ class Recommender(nn.Module, ABC):
         return self.users.open_vocabulary and self.items.open_vocabulary
 
     @property
+    def embedding_bytes(self) -> int:
+        """Bytes of the two schemes, as they are stored. A budget limits these."""
+        return self.users.num_bytes + self.items.num_bytes
+
+    @property
     def embedding_parameters(self) -> int:
-        """Trainable parameters of the two schemes. A budget limits these."""
+        """Trainable parameters of the two schemes."""
         return self.users.num_parameters + self.items.num_parameters
 
     @property
@@ -160,6 +165,19 @@ class Recommender(nn.Module, ABC):
         """Bring both schemes into the form that is trained."""
         self.users.unpack()
         self.items.unpack()
+
+    def sizes(self, num_ids: int | None) -> dict[str, Any]:
+        """How large the model is, as plain values. `num_ids` are the known users and items together, if it is known.
+
+        `bytes` are those of the two schemes, and `bytes_by_part` says for each what they are.
+        """
+        return {
+            "num_parameters": self.num_parameters,
+            "embedding_parameters": self.embedding_parameters,
+            "bytes": self.embedding_bytes,
+            "bytes_per_id": round(self.embedding_bytes / num_ids, 3) if num_ids else None,
+            "bytes_by_part": {"users": self.users.bytes_by_part(), "items": self.items.bytes_by_part()},
+        }
 
 
 def rows_of_table(scheme: EmbeddingScheme) -> Tensor:

@@ -67,13 +67,15 @@ def compare(
         rating_col: The column of the ratings for `min_rating`; guessed from common names.
         min_rating: Only rows with at least this rating count.
         date_format: How dates are written: `"dmy"`, `"mdy"`, or a format such as `"%m/%d/%Y %H:%M"`.
-        out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`). Runs that are in it
-            already are not repeated. Without it nothing is kept.
+        out: A directory for the lines (`results.jsonl`) and the picture (`auc-by-size.png`: against bytes per id).
+            Runs that are in it already are not repeated, unless they are from before version 0.2, when a share was one
+            of the parameters. Without it nothing is kept.
         progress: Is called with a `Progress` when a run begins.
 
     Returns:
-        A dict for each combination, with means over seeds; best first within a backbone and a size. A scheme that has
-            no model so small has `auc` None, and the reason as `error`.
+        A dict for each combination, with means over seeds; largest budgets first, and best first within one. `bytes`
+            are those of all embeddings, `bytes_per_id` those for each known user and item. A scheme that has no model
+            so small has `auc` None, and the reason as `error`.
 
     Raises:
         ValueError: An argument or the data cannot be used; the message says what to do.
@@ -89,7 +91,7 @@ def compare(
             seeds=1,
             config=tableless.TrainConfig(epochs=2),
         )
-        print([(row["scheme"], row["embedding_parameters"], row["auc"]) for row in rows])
+        print([(row["scheme"], row["bytes_per_id"], row["auc"]) for row in rows])
         ```
     """
     plan = Plan(

@@ -69,7 +69,7 @@ def run_comparison(
     on_run: Callable[[int, int, Mapping[str, Any]], None] | None = None,
 ) -> list[Result]:
     """Run what is not in `out` yet, adding a line there after each run; returns the lines of the whole plan."""
-    finished = {_key(line): line for line in read_lines(out)}
+    finished = {_key(line): line for line in read_lines(out) if _counts_bytes(line)}
     wanted = [
         (model, with_seed(train_config, train_config.seed + number))
         for number in range(plan.seeds)
@@ -83,6 +83,7 @@ def run_comparison(
             "data": replace(data, data_dir=None).settings(),
             "model": asdict(model),
             "train": asdict(training),
+            "versions": versions(),
         }
         if on_run:
             on_run(index, len(wanted), line)
@@ -90,7 +91,7 @@ def run_comparison(
             try:
                 teacher = _teacher(teachers, model, training, split)
                 results_of_run = train_and_measure(data, model, training, split, teacher=teacher)[1]
-                line |= {"versions": versions(), "results": results_of_run}
+                line |= {"results": results_of_run}
             except ValueError as error:  # a budget too small for this scheme is a finding, not a reason to stop
                 line |= {"error": str(error)}
             append_line(out, line)
@@ -115,7 +116,7 @@ def _teacher(
 
 
 def summarise_runs(lines: Iterable[Result]) -> list[Result]:
-    """Means over seeds, best first within a backbone and size, with the share of the gap to the full table.
+    """Means over seeds, largest budgets first and best first within one, with the share of the gap to the full table.
 
     Where a scheme can't answer for new ids, all are compared on the known ones.
     """
@@ -134,7 +135,7 @@ def summarise_runs(lines: Iterable[Result]) -> list[Result]:
     sizes: dict[tuple[str, str], int] = {}  # schemes of one budget stay together, though they use it up more or less
     for row in rows:
         group = row["backbone"], row["budget"]
-        sizes[group] = max(sizes.get(group, 0), row.get("embedding_parameters", 0))
+        sizes[group] = max(sizes.get(group, 0), row.get("bytes", 0))
     return sorted(rows, key=lambda row: (row["backbone"], -sizes[row["backbone"], row["budget"]], -(row["auc"] or 0)))
 
 
@@ -156,11 +157,16 @@ def _row(backbone: str, budget: str, scheme: str, members: list[Result], closed:
     row |= {name: first.get(name) for name in ("evaluated", "held_out", "auc_items")}
     row |= {name: floor[name] for name in ("popularity", "popularity_auc", "best_possible", "best_possible_auc")
             if name in floor}  # fmt: skip
+    sizes = ("bytes", "bytes_per_id", "embedding_parameters", "unanswered")
     return row | {
-        "embedding_parameters": results[0]["embedding_parameters"],
-        "unanswered": results[0]["unanswered"],
+        **{name: results[0][name] for name in sizes},
         "capped": any(result["capped"] for result in results),
     }
+
+
+def _counts_bytes(line: Mapping[str, Any]) -> bool:
+    """Was the run made since budgets are bytes? Before version 0.2, "1/4" was a quarter of the parameters."""
+    return "bytes" in line["results"] if "results" in line else "versions" in line
 
 
 def _key(line: Mapping[str, Any]) -> str:

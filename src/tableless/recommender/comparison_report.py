@@ -1,4 +1,4 @@
-"""What a comparison shows: a table for a terminal, and the paper's Figure 2 as a picture."""
+"""What a comparison shows: a table for a terminal, and a picture: the paper's Figure 2, with bytes for parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def render_comparison(rows: Sequence[Result]) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(_remarks(rows)), caption_justify="left")
-    for name in ("", "scheme", "size", "parameters", "test AUC", "se", METRICS[TOP].label, "gap", "s"):
+    for name in ("", "scheme", "budget", "bytes/id", "test AUC", "se", METRICS[TOP].label, "gap", "s"):
         table.add_column(name, justify="left" if name in ("", "scheme") else "right", no_wrap=True)
     for row in rows:
         if row["auc"] is None:
@@ -35,7 +35,7 @@ def render_comparison(rows: Sequence[Result]) -> Table:
             row["backbone"],
             row["scheme"],
             row["budget"],
-            f"{row['embedding_parameters']:,}",
+            f"{row['bytes_per_id']:.1f}",
             f"{_short(row['auc'])}{spread}{'†' if row['capped'] else ''}",
             _short(row["auc_se"]),
             _short(row[TOP]),
@@ -57,6 +57,7 @@ def _remarks(rows: Sequence[Result]) -> Iterator[str]:
         counts = sorted({row["evaluated"] for row in done})
         users = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
         yield f"Measured on {users} of {done[0]['held_out']:,} users. se: standard error over users; ±: over seeds."
+        yield "Bytes/id: of all embeddings, as stored, for each known user and item."
         yield "Gap: share of the way from popularity to the full table."
     if any(row["auc_items"] for row in done):
         yield f"AUC against {done[0]['auc_items']:,} items drawn for each user; {METRICS[TOP].label} over all items."
@@ -73,7 +74,7 @@ def _short(value: float | None) -> str:
 
 
 def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
-    """AUC, and below it the top of the ranking, against model size: a line per scheme, a column per backbone."""
+    """AUC, and below it the top of the ranking, against bytes per id: a line per scheme, a column per backbone."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -82,6 +83,7 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
     backbones = sorted({row["backbone"] for row in rows})
     schemes = sorted({row["scheme"] for row in rows} - {"full"})
     figure = Figure(figsize=(5.2 * len(backbones) + 1.6, 7.6), layout="constrained")
+    figure.suptitle(f"What embeddings of few bytes keep: test {METRICS['auc'].label} and {METRICS[TOP].label}")
     panels = figure.subplots(2, len(backbones), squeeze=False, sharex="col")
     for column, backbone in enumerate(backbones):
         own = [row for row in rows if row["backbone"] == backbone]
@@ -89,7 +91,8 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
             for number, scheme in enumerate(schemes):
                 _draw_scheme(panel, number, [row for row in own if row["scheme"] == scheme], name)
             for row in (row for row in own if row["scheme"] == "full"):
-                panel.axhline(row[name], color="black", linestyle="--", label="full table")
+                label = f"full table ({row['bytes_per_id']:.0f} bytes per id)"
+                panel.axhline(row[name], color="black", linestyle="--", label=label)
             panel.axhline(own[0]["popularity"][name], color="grey", linestyle=":", label="popularity")
             if "best_possible" in own[0]:
                 panel.axhline(own[0]["best_possible"][name], color="green", linestyle="-.", label="best possible")
@@ -97,7 +100,7 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
             _mark_sizes(panel, own)
             panel.spines[["top", "right"]].set_visible(False)
         panels[0, column].set_title(backbone.upper())
-        panels[1, column].set_xlabel("embedding parameters")
+        panels[1, column].set_xlabel("bytes per id, users and items together (logarithmic)")
     panels[0, -1].legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
@@ -105,27 +108,26 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
 
 
 def _mark_sizes(panel: Any, rows: Sequence[Result]) -> None:
-    """A mark for each budget, at the most that a scheme makes of it; a single size stands in the middle."""
-    sizes: dict[str, int] = {}
-    for row in rows:
-        if row["scheme"] != "full":
-            sizes[row["budget"]] = max(sizes.get(row["budget"], 0), row["embedding_parameters"])
+    """Marks at powers of two, which budgets mostly are, as far as the points reach; one point stands in the middle."""
+    sizes = [row["bytes_per_id"] for row in rows if row["scheme"] != "full"]
     if sizes:
-        panel.set_xlim(min(sizes.values()) / 1.5, max(sizes.values()) * 1.5)
-        panel.set_xticks(list(sizes.values()), [f"{budget}\n{size:,}" for budget, size in sizes.items()])
+        lowest, highest = min(sizes) / 1.5, max(sizes) * 1.5
+        ticks = [2.0**power for power in range(-6, 21) if lowest <= 2.0**power <= highest]
+        panel.set_xlim(lowest, highest)
+        panel.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
         panel.minorticks_off()
 
 
 def _draw_scheme(panel: Any, number: int, rows: Sequence[Result], name: str) -> None:
     """One line; a hollow marker is a run that ended at its limit of epochs."""
-    rows = sorted(rows, key=lambda row: row["embedding_parameters"])
-    color, marker = f"C{number}", "osD^v<>p"[number % 8]
-    sizes, values = [row["embedding_parameters"] for row in rows], [row[name] for row in rows]
+    rows = sorted(rows, key=lambda row: row["bytes_per_id"])
+    color, marker = f"C{number % 10}", "osD^v<>pXP*h"[number % 12]
+    sizes, values = [row["bytes_per_id"] for row in rows], [row[name] for row in rows]
     spread = [row[f"{name}_sd"] or 0 for row in rows]
     width = 2.4 if rows and rows[0]["scheme"] == "dhe" else 1.2
     panel.errorbar(sizes, values, yerr=spread, color=color, linewidth=width, capsize=3)
     for capped, face in ((False, color), (True, "white")):
-        points = [(row["embedding_parameters"], row[name]) for row in rows if row["capped"] is capped]
+        points = [(row["bytes_per_id"], row[name]) for row in rows if row["capped"] is capped]
         if points:
             label = rows[0]["scheme"] + (" (ended at its limit)" if capped else "")
             panel.plot(*zip(*points, strict=True), marker, color=color, markerfacecolor=face, label=label)

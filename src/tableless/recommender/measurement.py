@@ -43,8 +43,7 @@ def measure(model: Recommender, split: Split) -> dict[str, Any]:
         "validation_auc": validation.auc,
         "auc_by_group": test.groups,
         "unanswered": _count_unanswerable(split) if not model.answers_new_ids else 0,
-        "num_parameters": model.num_parameters,
-        "embedding_parameters": model.embedding_parameters,
+        **model.sizes(split.num_known_users + split.num_known_items),
     }
     if model.answers_new_ids and 0 < _count_unanswerable(split) < len(split.test_users):
         results["known"] = measure_scorer(score, split, **settings | {"known_only": True}).as_dict()

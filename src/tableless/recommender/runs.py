@@ -44,7 +44,10 @@ class ModelConfig:
     )
     budget: str = field(
         default="1/4",
-        metadata={"help": "A share of the full table (1/4, 25%), a number of parameters, or memory (64MB)."},
+        metadata={
+            "help": "A share of the full table's bytes (1/16, 25%), memory (64MB, 8B/id), or a number of parameters "
+            "('20000 parameters', '1/4 parameters')."
+        },
     )
     new_ids: bool = field(
         default=False,

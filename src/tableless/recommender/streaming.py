@@ -180,8 +180,8 @@ def run_stream(
     start = time.perf_counter()
     if is_share(model_config.budget):
         raise ValueError(
-            f"a budget of {model_config.budget} is a share of a full table, and a stream has no known vocabulary; "
-            "give a number of parameters (1000000) or memory (1.5MB)"
+            f"a budget of {model_config.budget} is a share of a full table, or bytes for each id, and a stream has no "
+            'known vocabulary; give memory ("1.5MB") or a number of parameters ("1000000 parameters")'
         )
     if out is not None and processes.is_first:
         RunDirectory(out).require_free()
@@ -212,8 +212,7 @@ def run_stream(
         "auc": report.auc,
         "recent_auc": report.recent_auc,
         "actions": report.num_actions,
-        "num_parameters": model.num_parameters,
-        "embedding_parameters": model.embedding_parameters,
+        **model.sizes(num_ids=None),
         "seconds": round(time.perf_counter() - start, 2),
     }
     model.pack()

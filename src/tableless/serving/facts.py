@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from ..data.loading import NUM_EXAMPLES, example_users
+from ..embedding.budget import BYTES_PER_PARAMETER
 from ..embedding.ids import to_ids
 from ..embedding.scheme import Precision
 from ..recommender.run_directory import Side, StoredRun
@@ -27,19 +28,26 @@ def model_facts(
     """Sizes, what full tables for the same users and items would have cost, and what was measured after training.
 
     `num_users` is how many users are known, or None; the number in the results of the training counts more. Without
-    either, `table_parameters` is None as well. `precision` is what each side is really computed in. `example_users` are
-    a few raw ids of known users; as text, since JavaScript would round large integers.
+    either, what depends on it is None as well. `bytes` are those of both schemes as they are stored, `table_bytes`
+    those of tables in float32, without a map from ids to rows. `precision` is what each side is really computed in.
+    `example_users` are a few raw ids of known users; as text, since JavaScript would round large integers.
     """
     results = run.results
     users, items = results.get("num_users", num_users), len(run.listed("item"))
     dim = run.model.items.embedding_dim
+    sizes = run.model.sizes(None if users is None else users + items)
+    table = None if users is None else (users + items) * dim
     return {
         "scheme": run.config["model"]["items"]["scheme"],
         "backbone": run.config["model"]["backbone"],
         "embedding_dim": dim,
-        "parameters": run.model.num_parameters,
-        "embedding_parameters": run.model.embedding_parameters,
-        "table_parameters": None if users is None else (users + items) * dim,
+        "bytes": sizes["bytes"],
+        "bytes_per_id": sizes["bytes_per_id"],
+        "bytes_by_part": sizes["bytes_by_part"],
+        "table_bytes": None if table is None else table * BYTES_PER_PARAMETER,
+        "parameters": sizes["num_parameters"],
+        "embedding_parameters": sizes["embedding_parameters"],
+        "table_parameters": table,
         "num_users": users,
         "num_items": items,
         "answers_new_ids": run.model.answers_new_ids,

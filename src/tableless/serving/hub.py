@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.config import recorded_data
+from ..embedding.budget import in_units
 from ..embedding.scheme import Precision
 from ..files.whole import write_text
 from ..hints import install_hint
@@ -147,8 +148,10 @@ def model_card(facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         "scheme": f"`{facts['scheme']}`",
         "recommender": f"`{facts['backbone']}`",
         "dimensions": f"{facts['embedding_dim']}",
+        "its embeddings take": in_units(facts["bytes"]),
+        "bytes for each known id": f"{facts['bytes_per_id']:.2f}" if facts["bytes_per_id"] else None,
+        "full tables would take": in_units(facts["table_bytes"]) if facts["table_bytes"] else None,
         "parameters of its embeddings": f"{facts['embedding_parameters']:,}",
-        "full tables would have": f"{facts['table_parameters']:,}" if facts["table_parameters"] else None,
         "items it recommends": f"{facts['num_items']:,}",
         "new users and items": "answered" if facts["answers_new_ids"] else "not answered",
         "trained on": f"`{config['data']['data']}`",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
@@ -13,8 +15,8 @@ from ..hashing import derive_seed, mix_ids
 from ..id_batches import checked_ids
 from ..id_rows import IdRows
 from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
-from ..trellis import MOST_BITS
-from .coded_rows import LONGEST_WINDOW, CodedRows
+from ..trellis import MOST_BITS, expected_loss
+from .coded_rows import LONGEST_WINDOW, SAMPLE, CodedRows
 from .frequent_rows import FrequentRows
 from .shared_rows import mean_of_sharers
 
@@ -142,13 +144,14 @@ class CodedEmbedding(EmbeddingScheme):
             raise ValueError(f"{len(distinct)} ids do not fit into vocab_size={self.vocab_size}; make it larger")
         if len(distinct) < len(ids):
             rows, weights = mean_of_sharers(place, rows, weights, len(distinct))
-        else:
-            order = place.argsort()
-            rows, weights = rows[order], weights[order]
+            order = torch.arange(len(distinct))
+        else:  # rows stay where they are, because they may be a file that is larger than memory
+            distinct, order = ids, place.argsort()
         places, checks = self.finder.build(distinct).numpy(), self._checks(distinct).numpy()
-        self.rows.write(rows, places, checks, metric=metric, weights=weights)
+        settings: dict[str, Any] = {"metric": metric, "weights": weights, "on_rows": self.on_rows}
+        mean = self.rows.write(rows, places, checks, order=order, **settings)
         if self.unknown is not None:
-            self.unknown.copy_((rows.double() * weights.double().unsqueeze(-1)).sum(0) / weights.double().sum())
+            self.unknown.copy_(torch.from_numpy(mean))
         return self, torch.zeros_like(ids, dtype=torch.bool)
 
     def add(self, ids: Tensor, rows: Tensor) -> None:
@@ -188,16 +191,48 @@ class CodedEmbedding(EmbeddingScheme):
         return "codes" if name == "rows.codes" else parts.get(name.partition(".")[0], "codebooks")
 
     @classmethod
+    def for_rows(cls, budget: Budget, rows: Tensor, *, seed: int = 0, check_bits: int = 0) -> Self:
+        """Turned if these rows are worth the bytes of the rotation: if that leaves less variance at equal bytes."""
+        sizes: dict[str, Any] = {"embedding_dim": rows.shape[-1], "vocab_size": len(rows), "check_bits": check_bits}
+        if rows.is_meta or len(rows) < 2:
+            return cls.from_budget(budget, **sizes, seed=seed)
+        chosen = np.random.default_rng(seed % 2**63).choice(len(rows), min(SAMPLE, len(rows)), replace=False)
+        sample = F.normalize(rows[torch.from_numpy(np.sort(chosen))].detach().cpu().double(), dim=-1).numpy()
+        if not np.isfinite(sample).all():
+            return cls.from_budget(budget, **sizes, seed=seed)
+        covariance = np.atleast_2d(np.cov(sample.T, ddof=0))
+        with torch.device("meta"):
+            plain = cls.from_budget(budget, **sizes, rotated=False)
+            try:
+                turned = cls.from_budget(budget, **sizes, rotated=True)
+            except ValueError:  # the matrix alone is too large
+                turned = plain
+        most = min(MOST_BITS, plain.window)
+        lost = expected_loss(covariance.diagonal(), plain.rows.direction_bits, most=most)
+        powers = np.linalg.eigvalsh(covariance).clip(0)
+        is_better = turned.rotated and expected_loss(powers, turned.rows.direction_bits, most=most) < lost
+        return cls.from_budget(budget, **sizes, seed=seed, rotated=is_better)
+
+    @classmethod
     def from_budget(
-        cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, check_bits: int = 0
+        cls,
+        budget: Budget,
+        *,
+        embedding_dim: int,
+        vocab_size: int,
+        seed: int = 0,
+        check_bits: int = 0,
+        rotated: bool | None = None,
     ) -> Self:
         """As many bits for each id as the budget pays for. A budget in parameters counts four bytes for each.
 
-        Levels and rotation are as large as suits the budget: a small vocabulary has short windows and is not turned.
+        Levels and rotation are as large as suits the budget: a small vocabulary has short windows, and is not turned
+        unless `rotated` says so. If the rows are there, `for_rows` decides better.
         """
         allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
         allowed = Allowance(allowed.num_bytes, "bytes")
-        rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
+        if rotated is None:
+            rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
         longest = max(4, min(LONGEST_WINDOW, (allowed.amount // (4 * _LEVELS_SHARE)).bit_length() - 1))
         spent = _GAIN_BITS + check_bits
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from ..trellis import MOST_BITS, Doubles, TrellisCode, fit_code, share_bits, sta
 
 LONGEST_WINDOW = 8
 """Bits. One more doubles the time of coding, and saves one bit in fifty."""
-_SAMPLE = 6000  # rows that a code is fitted to
-_BLOCK = 65_536  # rows that are coded at once
+SAMPLE = 6000
+"""Rows that a code is fitted to."""
+_BLOCK = 1 << 22  # numbers that are coded at once
 
 
 class CodedRows(nn.Module):
@@ -125,15 +126,32 @@ class CodedRows(nn.Module):
         return (bits * powers[: places.shape[-1]]).sum(-1)
 
     def write(
-        self, rows: Tensor, places: NDArray[np.int64], checks: NDArray[np.int64], *, metric: Tensor, weights: Tensor
-    ) -> None:
-        """Code vectors [n, dim] and write them at the rows `places` [n], with check bits [n]. All else is lost."""
-        code, turn, back = self._fitted(rows, metric, weights)
+        self,
+        rows: Tensor,
+        places: NDArray[np.int64],
+        checks: NDArray[np.int64],
+        *,
+        order: Tensor,
+        metric: Tensor,
+        weights: Tensor,
+        on_rows: Callable[[int, int], None] | None = None,
+    ) -> Doubles:
+        """Code vectors [n, dim] and write them at the rows `places` [n], with check bits [n]. All else is lost.
+
+        `order` sorts the vectors by id, so that the same ones are drawn for the codebooks in whatever order they come.
+        Returns the weighted mean of the vectors.
+        """
+        code, turn, back = self._fitted(rows, order, metric, weights)
         words, begin = np.zeros(len(self.codes), np.uint64), places * self.num_bits
-        for start in range(0, len(rows), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            gains, windows = code.encode(rows[part].double().numpy() @ turn)
+        share, mean = (weights.double() / weights.double().sum()).numpy(), np.zeros(self.embedding_dim)
+        for start in range(0, len(rows), step := max(1, _BLOCK // self.embedding_dim)):
+            part = slice(start, start + step)
+            block = rows[part].double().numpy()
+            mean += share[part] @ block
+            gains, windows = code.encode(block @ turn)
             write_row(words, begin[part], [(self.gain_bits, gains), (self.check_bits, checks[part])], windows, code)
+            if on_rows is not None:
+                on_rows(min(start + step, len(rows)), len(rows))
         self.codes.copy_(torch.from_numpy(words.view(np.int64)))
         self.ends.copy_(torch.from_numpy(np.cumsum(code.bits)))
         for name, value in (("levels", code.levels), ("gains", code.gains), ("mean", code.mean), ("scale", code.scale)):
@@ -143,14 +161,17 @@ class CodedRows(nn.Module):
         else:
             self.mean.mul_(torch.from_numpy(back.diagonal().copy()))
             self.scale.mul_(torch.from_numpy(back.diagonal().copy()))
+        return mean
 
-    def _fitted(self, rows: Tensor, metric: Tensor, weights: Tensor) -> tuple[TrellisCode, Doubles, Doubles]:
+    def _fitted(
+        self, rows: Tensor, order: Tensor, metric: Tensor, weights: Tensor
+    ) -> tuple[TrellisCode, Doubles, Doubles]:
         """The code for rows [n, dim], and the matrices that turn rows into what is coded, and back."""
         random = np.random.default_rng(self.seed % 2**63)
-        share = weights.double().numpy() / float(weights.double().sum())
-        count = min(_SAMPLE, int((share > 0).sum()))
+        share = (weights.double()[order] / weights.double().sum()).numpy()
+        count = min(SAMPLE, int((share > 0).sum()))
         chosen = np.sort(random.choice(len(rows), count, replace=False, p=share))
-        sample, steep = rows[torch.from_numpy(chosen)].double().numpy(), metric.double().numpy()
+        sample, steep = rows[order[torch.from_numpy(chosen)]].double().numpy(), metric.double().numpy()
         steep = steep @ steep.T
         if self.rotation is not None:
             turn = steep @ np.linalg.eigh(np.cov((sample @ steep).T))[1][:, ::-1]

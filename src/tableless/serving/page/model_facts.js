@@ -60,7 +60,7 @@ export class ModelFacts {
     for (const [name, text] of Object.entries(texts(facts))) {
       this.#section.querySelector(`[data-fact="${name}"]`).textContent = text;
     }
-    const share = facts.table_parameters ? facts.embedding_parameters / facts.table_parameters : 0;
+    const share = facts.table_bytes ? facts.bytes / facts.table_bytes : 0;
     const bar = this.#section.querySelector("#share-bar");
     bar.parentElement.hidden = share === 0;
     bar.style.width = `${Math.min(share, 1) * 100}%`;
@@ -70,12 +70,13 @@ export class ModelFacts {
 function texts(facts) {
   const { p50, p99 } = facts.latency_ms;
   const { auc, popularity_auc: popularity } = facts.results;
-  const table = facts.table_parameters;
+  const table = facts.table_bytes;
   return {
-    parameters: whole.format(facts.embedding_parameters),
+    bytes: inUnits(facts.bytes),
     share: table
-      ? `${percent.format(facts.embedding_parameters / table)} of the ${whole.format(table)} that tables would take`
-      : "",
+      ? `${percent.format(facts.bytes / table)} of the ${inUnits(table)} that tables would take, ` +
+        `${facts.bytes_per_id.toFixed(1)} bytes for each id`
+      : `${whole.format(facts.embedding_parameters)} parameters`,
     auc: auc?.toFixed(4) ?? "–",
     popularity: popularity == null ? "" : `popularity alone ${popularity.toFixed(4)}`,
     p50: p50 === null ? "–" : milliseconds(p50),
@@ -88,4 +89,13 @@ function texts(facts) {
 
 function milliseconds(value) {
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}
+
+/** As the library writes them (`in_units` in embedding/budget.py). */
+function inUnits(bytes) {
+  for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]]) {
+    const value = bytes / size;
+    if (value >= 0.9995) return `${value >= 999.5 ? Math.round(value) : value.toPrecision(3)} ${unit}`;
+  }
+  return `${bytes} B`;
 }
