@@ -130,7 +130,9 @@ def test_the_most_bits_that_fit_are_taken():
     for budget, bits in [("1/2", 8), ("37B/id", 8), ("35B/id", 4), ("21B/id", 4), ("1/8", 2), ("13 B/id", 2)]:
         assert QuantizedEmbedding.from_budget(budget, **sizes).bits == bits
     assert QuantizedEmbedding.from_budget(5500, **sizes).bits == 4  # parameters count four bytes each
-    with pytest.raises(ValueError, match=r"a budget of 11000 bytes is too small; the smallest possible here is 12\d\d\d"):
+    with pytest.raises(
+        ValueError, match=r"a budget of 11000 bytes is too small; the smallest possible here is 12\d\d\d"
+    ):
         QuantizedEmbedding.from_budget("11B/id", **sizes)
 
 
