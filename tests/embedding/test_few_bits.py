@@ -188,9 +188,7 @@ def test_a_packed_network_is_served_from_the_memory_it_is_stored_in():
     schemes = {bits: DeepHashEmbedding(DIM, **sizes, weight_bits=bits).eval() for bits in (32, 16, 8, 4)}
     for scheme in schemes.values():
         scheme.pack()
-    networks = {
-        bits: FloatNetwork(scheme.encoder, scheme.decoder, scheme.router) for bits, scheme in schemes.items()
-    }
+    networks = {bits: FloatNetwork(scheme.encoder, scheme.decoder, scheme.router) for bits, scheme in schemes.items()}
     for network in networks.values():
         network(torch.arange(600))  # what it allocates when it is first asked is counted as well
     used = {bits: bytes_in([schemes[bits], networks[bits]]) for bits in schemes}

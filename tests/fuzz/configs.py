@@ -50,6 +50,8 @@ def _changed(random: Random, value: object) -> object:
     if isinstance(value, dict):
         changed = {key: _changed(random, own) for key, own in value.items() if random.randrange(40)}
         if random.randrange(20) == 0:
-            changed[random.choice(["extra", "width", "seed", "side_features", "network", "packed"])] = random.choice(_ODD)
+            changed[random.choice(["extra", "width", "seed", "side_features", "network", "packed"])] = random.choice(
+                _ODD
+            )
         return changed
     return random.choice([*_ODD, value]) if random.randrange(8) == 0 else value

@@ -26,6 +26,8 @@ PAIRS = {
     "features": {"users": "head-and-tail", "items": "hashing-trick", "backbone": "mlp", "item_features": True},
     "closed": {"users": "compositional", "items": "low-rank", "backbone": "gmf"},
     "closed, hashed": {"users": "hash-embedding", "items": "dhe, random fourier", "backbone": "mlp"},
+    "few bits": {"users": "quantized", "items": "product-quantized", "backbone": "gmf"},
+    "clusters and chunks": {"users": "cce", "items": "robe", "backbone": "mlp"},
     "shared rows": {"users": "bloom", "items": "hybrid", "backbone": "gmf"},
 }
 MIXED = {"users": "dhe, experts", "items": "full", "backbone": "mlp"}

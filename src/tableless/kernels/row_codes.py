@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 from . import Floats, Int64s, UInt8s
 from .compiling import compiled, float_of_bits
 
+<<<<<<< HEAD
+=======
+CodeBytes = NDArray[np.uint8]
+>>>>>>> rivals
 Halves = NDArray[np.int16]  # the bits of float16: numba does not know the type itself
 
 _f32 = np.float32
@@ -23,7 +27,7 @@ def float_of_half(half: np.int16) -> np.float32:
 
 
 @compiled()
-def rows_of_bytes(ids: Int64s, codes: UInt8s, ranges: Halves, out: Floats) -> None:
+def rows_of_bytes(ids: Int64s, codes: CodeBytes, ranges: Halves, out: Floats) -> None:
     """out [n, width] ← offset + step · code, with a code in each byte of codes [rows, width]."""
     for i in range(ids.size):
         own, row = codes[ids[i]], out[i]
@@ -33,7 +37,7 @@ def rows_of_bytes(ids: Int64s, codes: UInt8s, ranges: Halves, out: Floats) -> No
 
 
 @compiled()
-def rows_of_parts_of_bytes(ids: Int64s, codes: UInt8s, ranges: Halves, bits: int, out: Floats) -> None:
+def rows_of_parts_of_bytes(ids: Int64s, codes: CodeBytes, ranges: Halves, bits: int, out: Floats) -> None:
     """The same with several codes in a byte: 2 of 4 bits or 4 of 2 bits, the lowest bits first."""
     in_byte = 8 // bits
     mask = (1 << bits) - 1

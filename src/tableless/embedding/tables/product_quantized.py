@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from ..budget import Budget, fit_to_budget, resolve_budget
 from ..id_batches import checked_ids
-from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, normal, require_known, seeded
 from .column_parts import as_points, look_up_parts, metric_roots, part_sizes, parts_of_columns
 from .half_numbers import HalfNumbers, require_half
 from .packed_codes import bytes_for, pack_codes, unpack_codes
@@ -123,6 +123,14 @@ class ProductQuantizedEmbedding(EmbeddingScheme):
             self.codebooks.values.copy_(books @ back + mean)
         self.codes.copy_(pack_codes(codes.to(self.codes.device), self.bits_per_part))
         return self, torch.zeros_like(ids, dtype=torch.bool)
+
+    def served(self, precision: Precision, sample_ids: Tensor) -> Served:
+        """The packed form, whose codebooks need not be rounded at every look-up."""
+        return Served(self.stored())
+
+    def exported(self) -> nn.Module:
+        """The packed form: a file shall hold what is stored, and no float32 numbers to be rounded."""
+        return self.stored()
 
     def part_of(self, name: str) -> str:
         """Codes, codebooks and the rotation are counted apart."""

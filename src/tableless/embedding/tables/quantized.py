@@ -10,7 +10,7 @@ from typing_extensions import Self
 from ...kernels import uses_kernels
 from ..budget import Budget, fit_to_budget, resolve_budget
 from ..id_batches import checked_ids
-from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
+from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, normal, require_known, seeded
 from .half_numbers import LARGEST_HALF, HalfNumbers, require_half, straight_through
 from .packed_codes import bytes_for, pack_codes, unpack_codes
 from .shared_rows import set_means
@@ -116,6 +116,14 @@ class QuantizedEmbedding(EmbeddingScheme):
         self.unpack()
         set_means(self.table, ids, rows, weights)
         return self, torch.zeros_like(ids, dtype=torch.bool)
+
+    def served(self, precision: Precision, sample_ids: Tensor) -> Served:
+        """The packed form, which need not round at every look-up."""
+        return Served(self.stored())
+
+    def exported(self) -> nn.Module:
+        """The packed form: a file shall hold what is stored, and not float32 numbers to be rounded."""
+        return self.stored()
 
     def part_of(self, name: str) -> str:
         """Offsets and steps are counted apart from codes."""
