@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Floats, Int64s, UInt8s
+from . import Floats, Int64s
 from .compiling import compiled, float_of_bits
 
-<<<<<<< HEAD
-=======
 CodeBytes = NDArray[np.uint8]
->>>>>>> rivals
 Halves = NDArray[np.int16]  # the bits of float16: numba does not know the type itself
 
 _f32 = np.float32
