@@ -133,5 +133,5 @@ def test_weights_of_the_other_form_are_refused(runs, model, tmp_path):
     shutil.copyfile(tmp_path / "run" / "config.json", tmp_path / "config.json")
     shutil.copytree(runs / "8", tmp_path / "mixed")
     shutil.copyfile(tmp_path / "config.json", tmp_path / "mixed" / "config.json")
-    with pytest.raises(ValueError, match="does not belong to the config.json beside it"):
+    with pytest.raises(ValueError, match=r"does not belong to the config\.json beside it"):
         tableless.load(tmp_path / "mixed")
