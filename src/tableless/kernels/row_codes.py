@@ -34,17 +34,35 @@ def rows_of_bytes(ids: Int64s, codes: CodeBytes, ranges: Halves, out: Floats) ->
 
 
 @compiled()
-def rows_of_parts_of_bytes(ids: Int64s, codes: CodeBytes, ranges: Halves, bits: int, out: Floats) -> None:
-    """The same with several codes in a byte: 2 of 4 bits or 4 of 2 bits, the lowest bits first."""
-    in_byte = 8 // bits
-    mask = (1 << bits) - 1
+def rows_of_half_bytes(ids: Int64s, codes: CodeBytes, ranges: Halves, out: Floats) -> None:
+    """The same with two codes of 4 bits in a byte, the lower bits first."""
     for i in range(ids.size):
         own, row = codes[ids[i]], out[i]
         offset, step = float_of_half(ranges[ids[i], 0]), float_of_half(ranges[ids[i], 1])
-        whole = row.size // in_byte
-        for j in range(whole):
+        pairs = row.size // 2
+        for j in range(pairs):
             byte = np.int32(own[j])
-            for k in range(in_byte):
-                row[j * in_byte + k] = offset + step * _f32((byte >> (k * bits)) & mask)
-        for j in range(whole * in_byte, row.size):
-            row[j] = offset + step * _f32((np.int32(own[whole]) >> ((j - whole * in_byte) * bits)) & mask)
+            row[2 * j] = offset + step * _f32(byte & np.int32(15))
+            row[2 * j + 1] = offset + step * _f32(byte >> np.int32(4))
+        if row.size % 2:
+            row[2 * pairs] = offset + step * _f32(np.int32(own[pairs]) & np.int32(15))
+
+
+@compiled()
+def rows_of_quarter_bytes(ids: Int64s, codes: CodeBytes, ranges: Halves, out: Floats) -> None:
+    """The same with four codes of 2 bits in a byte. Each vector has four different numbers at most."""
+    levels = np.empty(4, np.float32)
+    for i in range(ids.size):
+        own, row = codes[ids[i]], out[i]
+        offset, step = float_of_half(ranges[ids[i], 0]), float_of_half(ranges[ids[i], 1])
+        for code in range(4):
+            levels[code] = offset + step * _f32(code)
+        fours = row.size // 4
+        for j in range(fours):
+            byte = np.int32(own[j])
+            row[4 * j] = levels[byte & np.int32(3)]
+            row[4 * j + 1] = levels[(byte >> np.int32(2)) & np.int32(3)]
+            row[4 * j + 2] = levels[(byte >> np.int32(4)) & np.int32(3)]
+            row[4 * j + 3] = levels[byte >> np.int32(6)]
+        for j in range(4 * fours, row.size):
+            row[j] = levels[(np.int32(own[fours]) >> np.int32(2 * (j - 4 * fours))) & np.int32(3)]

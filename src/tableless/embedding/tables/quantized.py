@@ -73,7 +73,8 @@ class QuantizedEmbedding(EmbeddingScheme):
             return straight_through(rows, _to_floats(codes, ranges))
         ids, ranges = checked_ids(ids), self.ranges.numbers
         if uses_kernels(self.codes):
-            vectors = kernel_quantized_rows(ids, self.codes, ranges, self.bits, self.embedding_dim)
+            look_up = kernel_quantized_rows if torch.compiler.is_compiling() else _look_up
+            vectors = look_up(ids, self.codes, ranges, self.bits, self.embedding_dim)
         else:
             require_known(ids, self.vocab_size)
             vectors = _to_floats(unpack_codes(self.codes[ids], self.embedding_dim, self.bits), ranges[ids])
@@ -181,20 +182,22 @@ def _to_rows(codes: Tensor, ranges: Tensor, bits: int) -> Tensor:
     return rows - beyond * (codes == 0) + beyond * (codes == highest)
 
 
-@torch.library.custom_op("tableless::quantized_rows", mutates_args=(), device_types="cpu")
-def kernel_quantized_rows(ids: Tensor, codes: Tensor, ranges: Tensor, bits: int, embedding_dim: int) -> Tensor:
+def _look_up(ids: Tensor, codes: Tensor, ranges: Tensor, bits: int, embedding_dim: int) -> Tensor:
     """The packed look-up as one compiled loop: a row's codes become float32 numbers, and nothing else is written."""
-    from ...kernels import row_codes as loops
+    from ...kernels import row_codes
 
-    require_known(ids, len(codes))  # here, and not before, so that compiled programs ask as well
+    require_known(ids, len(codes))
     out = torch.empty(*ids.shape, embedding_dim)
-    flat, rows = ids.reshape(-1).contiguous().numpy(), out.view(-1, embedding_dim).numpy()
-    packed, halves = codes.numpy(), ranges.view(torch.int16).numpy()
-    if bits == 8:
-        loops.rows_of_bytes(flat, packed, halves, rows)
-    else:
-        loops.rows_of_parts_of_bytes(flat, packed, halves, bits, rows)
+    loops = {8: row_codes.rows_of_bytes, 4: row_codes.rows_of_half_bytes, 2: row_codes.rows_of_quarter_bytes}
+    flat, halves = ids.reshape(-1).contiguous(), ranges.view(torch.int16)
+    loops[bits](flat.numpy(), codes.numpy(), halves.numpy(), out.view(-1, embedding_dim).numpy())
     return out
+
+
+# As a torch operator, for torch.compile. It takes several times as long to call, so that it is not used elsewhere.
+kernel_quantized_rows = torch.library.custom_op(
+    "tableless::quantized_rows", _look_up, mutates_args=(), device_types="cpu"
+)
 
 
 @kernel_quantized_rows.register_fake
