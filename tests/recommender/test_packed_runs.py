@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import polars as pl
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -127,10 +128,10 @@ def test_the_paper_s_network_has_floats():
 
 
 def test_a_stream_leaves_a_packed_run(tmp_path):
-    actions = "".join(f"user-{n * 7919 % 101},item-{n * n % 53}\n" for n in range(600))
-    (tmp_path / "actions.csv").write_text("user_id,item_id\n" + actions)
+    users, items = ([f"user-{n * 7919 % 101}" for n in range(600)], [f"item-{n * n % 53}" for n in range(600)])
+    pl.DataFrame({"user_id": users, "item_id": items}).write_parquet(tmp_path / "actions.parquet")
     config = ModelConfig(scheme="dhe", budget="40KB", options=NETWORK)
-    run_stream(DataConfig(data=str(tmp_path / "actions.csv")), config, TRAINING, out=tmp_path / "run")
+    run_stream(DataConfig(data=str(tmp_path / "actions.parquet")), config, TRAINING, out=tmp_path / "run")
     model, _ = RunDirectory(tmp_path / "run").read_model()
     assert model.users.packed
     assert model.users.num_bytes + model.items.num_bytes <= 40_000
