@@ -46,7 +46,7 @@ PAPER_NETWORK: dict[str, Any] = {
 _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": "none"}
 # Experts of this size (some 170 wide) memorise as well as one large network, at a fraction of its arithmetic.
 _PARAMETERS_PER_EXPERT = 110_000
-# Of a budget in bytes. Fewer bits buy more weights, which then hold no more (docs/tried.md).
+# Of a budget in bytes. 6 bits held a little more, but are slower to serve and larger to export (docs/tried.md).
 _BEST_BITS = 8
 
 
