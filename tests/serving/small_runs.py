@@ -36,7 +36,7 @@ def make_scheme(name: str, seed: int):
     scheme, options = name.split(",")[0], dict(OPTIONS.get(name, {}))
     if "side features" in name:
         options["side_features"] = SideFeatures.from_matrix(ANYWHERE[:50], torch.arange(150.0).view(50, 3) / 150)
-    made = SCHEMES[scheme].from_budget("1/1", embedding_dim=DIM, vocab_size=ROWS, seed=seed, **options)
+    made = SCHEMES[scheme].from_budget("1/1 parameters", embedding_dim=DIM, vocab_size=ROWS, seed=seed, **options)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in made.modules():

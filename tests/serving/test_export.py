@@ -28,6 +28,7 @@ PAIRS = {
     "closed, hashed": {"users": "hash-embedding", "items": "dhe, random fourier", "backbone": "mlp"},
     "few bits": {"users": "quantized", "items": "product-quantized", "backbone": "gmf"},
     "clusters and chunks": {"users": "cce", "items": "robe", "backbone": "mlp"},
+    "coded rows": {"users": "coded", "items": "bloom", "backbone": "gmf"},
     "shared rows": {"users": "bloom", "items": "hybrid", "backbone": "gmf"},
 }
 MIXED = {"users": "dhe, experts", "items": "full", "backbone": "mlp"}
