@@ -108,7 +108,7 @@ def choose_scheme(
         return SchemeChoice("full", {}, f"full: the whole table fits into {per_id}, and nothing is better")
     if allowed >= int8_rows:
         return SchemeChoice("quantized", {}, f"quantized: {per_id} are enough for rows in 8 bits, which lose nothing")
-    return SchemeChoice("coded", {}, f"coded: no scheme is nearer to the table at {per_id} for known ids")
+    return SchemeChoice("coded", {}, f"coded: of {per_id}, codes of a trained table make the most for known ids")
 
 
 def embedding_for(

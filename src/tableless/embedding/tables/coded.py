@@ -138,7 +138,7 @@ class CodedEmbedding(EmbeddingScheme):
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """Code the rows, whatever was coded before. Errors count by the square of the metric (docs/decisions.md)."""
+        """Code the rows, whatever was coded before. Errors count by the square of the metric, as in scores."""
         distinct, place = torch.unique(ids, return_inverse=True)
         if len(distinct) > self.vocab_size:
             raise ValueError(f"{len(distinct)} ids do not fit into vocab_size={self.vocab_size}; make it larger")
