@@ -88,10 +88,12 @@ def test_a_config_that_is_no_json_object_is_refused(saved, text):
         load_scheme(saved)
 
 
-def test_weights_of_another_scheme_are_refused(saved, tmp_path):
-    save_scheme(tableless.DeepHashEmbedding(**(SCHEME | {"width": 9})), tmp_path / "other")
+@pytest.mark.parametrize("change", [{"width": 9}, {"weight_bits": 6}, {"depth": 3}], ids=str)
+def test_weights_of_another_scheme_are_refused(saved, change, tmp_path):
+    own = json.loads((saved / "config.json").read_text())["arguments"]
+    save_scheme(tableless.DeepHashEmbedding(**(own | change)), tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").replace(saved / "model.safetensors")
-    with pytest.raises(ValueError, match=r"does not belong to the config.json beside it: .*size mismatch"):
+    with pytest.raises(ValueError, match=r"does not belong to the config.json beside it: .*(size mismatch|key)"):
         load_scheme(saved)
 
 
