@@ -31,7 +31,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _LARGEST_CONFIG = 1 << 27  # bytes: the tags of side features are listed in it
 # Arguments that say how often something is repeated. Each repetition adds at least 8 bytes to the weights, unless there
 # are few of them.
-_LOOPS, _FEW_TURNS = ("depth", "num_hashes", "num_bits"), 1 << 13
+_LOOPS, _FEW_TURNS = ("depth", "embedding_dim", "num_hashes", "num_bits"), 1 << 13
 
 Model = TypeVar("Model", bound=nn.Module)
 

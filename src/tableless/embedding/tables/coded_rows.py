@@ -54,11 +54,13 @@ class CodedRows(nn.Module):
         )
         self.window, self.seed = window, seed
         self.direction_bits = num_bits - gain_bits - check_bits
-        if not 1 <= window <= min(self.direction_bits, LONGEST_WINDOW) or gain_bits < 0 or not 0 <= check_bits <= 32:
+        if not 1 <= window <= min(self.direction_bits, LONGEST_WINDOW) or not (
+            0 <= gain_bits <= 16 and 0 <= check_bits <= 32
+        ):
             raise ValueError(
                 f"num_bits={num_bits} with gain_bits={gain_bits} and check_bits={check_bits} leaves "
                 f"{self.direction_bits} bits for the direction; it needs at least the {window} of a window, and a "
-                f"window has 1 to {LONGEST_WINDOW}"
+                f"window has 1 to {LONGEST_WINDOW}; a gain has at most 16 bits, a check 32"
             )
         if self.direction_bits > embedding_dim * min(MOST_BITS, window):
             raise ValueError(f"num_bits={num_bits} is more than {embedding_dim} dimensions can use; give fewer")
