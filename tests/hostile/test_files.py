@@ -82,7 +82,7 @@ ABSURD = """
 
     torch.set_num_threads(1)
     lines = [json.loads(line) for line in open(sys.argv[1])]
-    for directory in {directory for directory, _ in lines}:  # at first, torch imports what it needs and loops are compiled
+    for directory in {directory for directory, _ in lines}:  # torch imports what it needs, and loops are compiled
         load_scheme(directory)
     pages = int(open("/proc/self/statm").read().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 256 * 2**20,) * 2)

@@ -67,8 +67,8 @@ def ceiling(model):
 def what_is_held(scheme, ids):
     """[n, n]: maps a value for each id to the nearest values that the scheme can have for them.
 
-    Ids with the same vector have their mean. Sums of shared rows hold less: they are linear in the table, so the nearest
-    values are a projection onto what its rows reach.
+    Ids with the same vector have their mean. Sums of shared rows hold less: they are linear in the table, so the
+    nearest values are a projection onto what its rows reach.
     """
     vectors = scheme(scheme_inputs(scheme, ids))
     if isinstance(scheme, SCHEMES["bloom"] | SCHEMES["hybrid"]):
