@@ -56,6 +56,8 @@ class EmbeddingScheme(nn.Module, ABC):
     """Can it only be fitted to the rows of a trained table? Then nothing is learned from random numbers."""
     rounds_rows: bool = False
     """Does a fit round every row to one of few values? Then users and items are fitted by turns (by_turns.py)."""
+    without_lengths: ClassVar[Mapping[str, Any]] = {}
+    """Options of `from_budget` for rows of which only the direction counts, as for users whose scores are products."""
     num_experts: int = 1
     """How many networks share the ids. Each id belongs to one of them."""
     tuning_rate: float = 1e-3

@@ -76,7 +76,11 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
     # Users and items share the budget as they would share the memory of full tables.
-    users = size_scheme(config, total.share(split.num_known_users, vocab), split.num_known_users, seed=2 * seed)
+    # Items are ranked for one user at a time. Where scores are products, the length of the user's vector changes nothing
+    # in their order, and need not be stored.
+    options = SCHEMES[config.scheme].without_lengths if backbone.scores_are_products else {}
+    of_users = replace(config, options={**options, **config.options})
+    users = size_scheme(of_users, total.share(split.num_known_users, vocab), split.num_known_users, seed=2 * seed)
     items = size_scheme(config, total.share(split.num_known_items, vocab), split.num_known_items, seed=2 * seed + 1)
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -68,12 +69,18 @@ def fit_to_teacher(
 def fit_side(
     model: Recommender, side: TableSide, rows: Tensor, metric: Tensor, split: Split, *, seed: int = 0
 ) -> Distillation:
-    """Fit the scheme of one side to rows, one for each known id."""
-    scheme = getattr(model, side)
+    """Fit the scheme of one side to rows, one for each known id.
+
+    Where rows are rounded, an item counts as often as it occurs, and once more: frequent items stand at the top of
+    rankings. On validation data that keeps more of NDCG, and as much of the AUC.
+    """
+    scheme, weights = getattr(model, side), None
+    if side == "items" and scheme.rounds_rows:
+        weights = torch.from_numpy(np.bincount(split.train.items, minlength=len(rows))[: len(rows)] + 1.0)
     with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
-        return distil(rows, scheme, ids=own, metric=metric, seed=seed, progress=False)
+        return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=False)
 
 
 def known_ids(split: Split, side: TableSide) -> NDArray[np.int64]:

@@ -61,6 +61,7 @@ class CodedEmbedding(EmbeddingScheme):
     open_vocabulary = True
     needs_table = True
     rounds_rows = True
+    without_lengths = {"gain_bits": 0}
 
     def __init__(
         self,
@@ -221,6 +222,7 @@ class CodedEmbedding(EmbeddingScheme):
         embedding_dim: int,
         vocab_size: int,
         seed: int = 0,
+        gain_bits: int = _GAIN_BITS,
         check_bits: int = 0,
         rotated: bool | None = None,
     ) -> Self:
@@ -234,14 +236,14 @@ class CodedEmbedding(EmbeddingScheme):
         if rotated is None:
             rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
         longest = max(4, min(LONGEST_WINDOW, (allowed.amount // (4 * _LEVELS_SHARE)).bit_length() - 1))
-        spent = _GAIN_BITS + check_bits
+        spent = gain_bits + check_bits
 
         def build(direction: int) -> Self:  # type: ignore[type-var]
             return cls(
                 embedding_dim,
                 vocab_size=vocab_size,
                 num_bits=direction + spent,
-                gain_bits=_GAIN_BITS,
+                gain_bits=gain_bits,
                 check_bits=check_bits,
                 window=min(longest, direction),
                 rotated=rotated,
