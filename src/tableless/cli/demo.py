@@ -22,6 +22,7 @@ DEMO_SCHEMES = ("full", "coded", "hashing-trick", "dhe")
 """The table comes first, since the others learn from it. The network comes last: it answers for users never seen."""
 
 DEMO_BUDGET = "1/16"
+DEMO_DATA = "world:seed={seed}"
 
 
 def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[str, Any]], Path]:
@@ -32,7 +33,7 @@ def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[
     from ..recommender.runs import ModelConfig, train_and_measure
     from ..recommender.teachers import Teacher
 
-    data = DataConfig(data=f"world:seed={seed}")
+    data = DataConfig(data=DEMO_DATA.format(seed=seed))
     split = load_split(data)
     progress.describe(split)
     training = TrainConfig(batch_size=512, learning_rate=2e-3, seed=seed)
