@@ -56,7 +56,13 @@ def what_to_expect() -> str:
         rows.append([name, *_cells(of_figure2, points)])
     points = [elsewhere.runs_of("MovieTweetings", scheme) for scheme in ("full", "dhe", "low-rank")]
     rows.append(["MovieTweetings", *_cells(of_elsewhere, points)])
-    headings = ["data", "popularity: AUC", "`full`: AUC, NDCG@10", "`dhe`, 1/4 of the parameters", "`low-rank`, 1/4 of the parameters"]
+    headings = [
+        "data",
+        "popularity: AUC",
+        "`full`: AUC, NDCG@10",
+        "`dhe`, 1/4 of the parameters",
+        "`low-rank`, 1/4 of the parameters",
+    ]
     return _plain_table(headings, rows)
 
 
