@@ -42,7 +42,7 @@ package: setup
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) -m venv out/empty
 	out/empty/bin/pip install --quiet -c constraints.txt dist/*.whl
-	cd out && empty/bin/python -c "import tableless; print(tableless.embedding_for('1/4', embedding_dim=8, vocab_size=1000))"
+	cd out && empty/bin/python -c "import tableless; print(tableless.embedding_for('1/16', embedding_dim=8, vocab_size=1000))"
 	out/empty/bin/pip uninstall --quiet --yes tableless
 	out/empty/bin/pip install --quiet -c constraints.txt "$$(ls dist/*.tar.gz)[cli,data]"
 	out/empty/bin/tableless train world:users=200,items=120,actions=6000 --epochs 1

@@ -28,7 +28,7 @@ class TwoTowers(nn.Module):
 
     def __init__(self, *, num_users: int, num_items: int) -> None:
         super().__init__()
-        self.users = DeepHashEmbedding.from_budget("1/4", embedding_dim=DIM, vocab_size=num_users)
+        self.users = DeepHashEmbedding.from_budget("1/16", embedding_dim=DIM, vocab_size=num_users)
         self.items = DeepHashEmbedding.from_budget("1/1", embedding_dim=DIM, vocab_size=num_items, seed=1)
         self.past = EmbeddingBag(self.items, mode="mean", padding_id=PADDING)
         self.project = nn.Linear(DIM, DIM)

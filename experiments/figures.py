@@ -43,7 +43,7 @@ def with_figures(text: str) -> str:
 
 
 def what_to_expect() -> str:
-    """AUC and NDCG@10 at a quarter of the table, four datasets, all by the fast recipe."""
+    """AUC and NDCG@10 at a quarter of the table's parameters, four datasets, all by the fast recipe."""
     of_figure2, of_elsewhere = _finished(figure2.EXPERIMENT), _finished(elsewhere.EXPERIMENT)
     rows = []
     for name, panel in (
@@ -56,7 +56,13 @@ def what_to_expect() -> str:
         rows.append([name, *_cells(of_figure2, points)])
     points = [elsewhere.runs_of("MovieTweetings", scheme) for scheme in ("full", "dhe", "low-rank")]
     rows.append(["MovieTweetings", *_cells(of_elsewhere, points)])
-    headings = ["data", "popularity: AUC", "`full`: AUC, NDCG@10", "`dhe`, 1/4", "`low-rank`, 1/4"]
+    headings = [
+        "data",
+        "popularity: AUC",
+        "`full`: AUC, NDCG@10",
+        "`dhe`, 1/4 of the parameters",
+        "`low-rank`, 1/4 of the parameters",
+    ]
     return _plain_table(headings, rows)
 
 
@@ -70,8 +76,8 @@ def by_size() -> str:
         points = [figure2.runs_of(panel, scheme, budget, "fast") for budget in budgets]
         rows.append([f"`{scheme}`", *(_both(finished, runs) for runs in points)])
     if not finished.values(figure2.EXPERIMENT.runs):
-        return f"MovieLens-1M, GMF, every scheme at 1/2, 1/4 and 1/8 of the table: {NOT_RUN}."
-    return _plain_table(["AUC, NDCG@10", *budgets], rows)
+        return f"MovieLens-1M, GMF, every scheme at 1/2, 1/4 and 1/8 of the table's parameters: {NOT_RUN}."
+    return _plain_table(["AUC, NDCG@10", *(f"{budget} of the parameters" for budget in budgets)], rows)
 
 
 def stream() -> str:

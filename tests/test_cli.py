@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import tableless
 from tableless import cli
+from tableless.cli import demo
 from tableless.cli.app import as_typed
 from tableless.cli.options import Only, options_from_dataclasses
 from tableless.data.config import DataConfig
@@ -270,6 +271,19 @@ def test_compare_ends_in_a_table_and_a_picture(tmp_path):
     assert (tmp_path / "auc-by-size.png").read_bytes().startswith(b"\x89PNG")
     rows = last_json(run("compare", WORLD, *arguments, "--json"))["rows"]
     assert {row["scheme"] for row in rows} == {"full", "low-rank"}
+
+
+def test_the_demonstration_compares_four_schemes_by_bytes_and_keeps_one_that_answers_for_anyone(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "DEMO_DATA", f"{WORLD},seed={{seed}}")
+    result = last_json(run("demo", "--out", str(tmp_path), "--json"))
+    sizes = {row["scheme"]: row["bytes_per_id"] for row in result["rows"]}
+    assert sizes.keys() == {"full", "coded", "dhe", "hashing-trick"}
+    assert sizes.pop("full") > 128
+    assert all(7 < size <= 8 for size in sizes.values())
+    assert (tmp_path / "auc-by-size.png").read_bytes().startswith(b"\x89PNG")
+    assert result["picture"] == str(tmp_path / "auc-by-size.png")
+    answer = last_json(run("recommend", result["model"], "--user", "987654321", "-n", "3", "--json"))
+    assert len(answer["items"]) == 3
 
 
 def test_bench_prints_a_table_with_its_machine_and_for_machines_the_same_in_json():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tableless import DeepHashEmbedding, SideFeatures, load_scheme, save_scheme
+from tableless.embedding.budget import BudgetTooSmall
 from tests.embedding.onnx_agreement import assert_onnx_agrees
 
 SOME_IDS = [[5, -3, 2**62, 8, 0, 2**63 - 1, -(2**63)], list(range(50)), [7]]
@@ -101,3 +102,24 @@ def test_side_features_are_saved_with_the_scheme(tmp_path):
     assert torch.equal(again(ids), scheme(ids))
     again.side_features.add(["aliens"], [["space"]])
     assert len(again.side_features.ids) == 3
+
+
+@pytest.mark.parametrize(
+    ("budget", "num_hashes"), [("2400B", 8), ("4000B", 16), ("8000B", 32), ("16000B", 64), ("1000 parameters", 64)]
+)
+def test_a_small_budget_in_bytes_buys_fewer_hash_functions(budget, num_hashes):
+    scheme = DeepHashEmbedding.from_budget(budget, embedding_dim=32, vocab_size=500)
+    assert scheme.num_hashes == num_hashes
+    assert scheme(torch.tensor(SOME_IDS[0])).unique(dim=0).shape == (7, 32)
+    assert DeepHashEmbedding.from_budget(budget, embedding_dim=32, vocab_size=500, num_hashes=24).num_hashes == 24
+
+
+@pytest.mark.parametrize("embedding_dim", [4, 32, 512])
+def test_every_budget_above_the_smallest_is_possible(embedding_dim):
+    """The number of hash functions is chosen first, and must not take what the last layer needs."""
+    with pytest.raises(BudgetTooSmall) as refused:
+        DeepHashEmbedding.from_budget("1B", embedding_dim=embedding_dim, vocab_size=1)
+    smallest = refused.value.smallest
+    for budget in range(smallest, smallest + 16_000, 487):
+        scheme = DeepHashEmbedding.from_budget(f"{budget}B", embedding_dim=embedding_dim, vocab_size=1)
+        assert scheme.num_bytes <= budget

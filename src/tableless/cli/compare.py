@@ -17,7 +17,7 @@ from .app import app
 from .options import AsJson, Cache, Only, options_from_dataclasses
 
 
-@app.command(epilog="Example: tableless compare world --schemes dhe,full,bloom --budgets 1/2,1/4 --seeds 3")
+@app.command(epilog="Example: tableless compare world --schemes full,coded,dhe --budgets 1/16,1/32 --seeds 3")
 @options_from_dataclasses
 def compare(
     *,

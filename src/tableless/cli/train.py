@@ -23,7 +23,7 @@ _USED_BY_A_STREAM = frozenset(
 )  # fmt: skip
 
 
-@app.command(epilog="Example: tableless train movielens-1m --scheme dhe --budget 1/4 --out runs/ml")
+@app.command(epilog="Example: tableless train movielens-1m --scheme dhe --budget 1/16 --out runs/ml")
 @options_from_dataclasses
 def train(
     *,

@@ -76,6 +76,14 @@ class Allowance:
         return f"{self.amount} {self.unit}"
 
 
+class BudgetTooSmall(ValueError):
+    """No instance of a scheme keeps to the budget. `smallest` is the least it takes, in the unit of the budget."""
+
+    def __init__(self, allowed: Allowance, smallest: int) -> None:
+        super().__init__(f"a budget of {allowed} is too small; the smallest possible here is {smallest}")
+        self.smallest = smallest
+
+
 Budget = int | str | Allowance
 """Memory ("64MB", "4096B", "8B/id"), a share of the bytes of the full float32 table ("1/16", "25%"), or a number of
 trainable parameters (20_000, "20000 parameters", "1/4 parameters")."""
@@ -109,7 +117,7 @@ def resolve_budget(budget: Budget, *, embedding_dim: int, vocab_size: int) -> Al
 
 
 def is_share(budget: Budget) -> bool:
-    """Does the budget depend on the vocabulary, such as "1/4", "0.25", "25%" or "8B/id"?"""
+    """Does the budget depend on the vocabulary, such as "1/16", "0.25", "25%" or "8B/id"?"""
     text = str(budget)
     memory = _memory(text)
     return bool(memory[3]) if memory else any(sign in text for sign in "/.%")
@@ -131,7 +139,7 @@ def fit_to_budget(
             return allowed.cost(build(size))
 
     if cost(smallest) > allowed.amount:
-        raise ValueError(f"a budget of {allowed} is too small; the smallest possible here is {cost(smallest)}")
+        raise BudgetTooSmall(allowed, cost(smallest))
     fits, step = smallest, 1
     while fits + step <= largest and cost(fits + step) <= allowed.amount:
         fits, step = fits + step, step * 2

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .budget import Budget, fit_to_budget, resolve_budget
+from .budget import Allowance, Budget, fit_to_budget, resolve_budget
 from .decoders import Architecture, EmbeddingNetwork, Normalization
-from .encoders import (
-    BinaryEncoder,
-    DenseHashEncoder,
-    Encoder,
-    IdentityEncoder,
-    RandomFourierEncoder,
-    SideFeatureEncoder,
-)
+from .encoders import DenseHashEncoder, Encoder, SideFeatureEncoder, encoder_to_compare
 from .hashing import HashFamily, derive_seed
 from .id_batches import checked_ids, with_distinct_ids
 from .inference.folding import ExpertsApart
@@ -48,6 +42,10 @@ _BEST_NETWORK: dict[str, Any] = {"num_hashes": 64, "depth": 4, "normalization": 
 _PARAMETERS_PER_EXPERT = 110_000
 # Of a budget in bytes. 6 bits held a little more, but are slower to serve and larger to export (docs/tried.md).
 _BEST_BITS = 8
+# A hash function takes 32 bytes. In a small budget fewer of them leave more for the layers (docs/tried.md).
+_FEWEST_HASHES = 8
+_BYTES_OF_HASH = 32
+_SHARE_OF_HASHES = 1 / 6
 
 
 class DeepHashEmbedding(EmbeddingScheme):
@@ -131,7 +129,7 @@ class DeepHashEmbedding(EmbeddingScheme):
         self.weight_bits = weight_bits
         self.packed = packed
         self.seed = seed
-        encoder = _other_encoder(encoding, vocab_size, num_hashes, seed) or DenseHashEncoder(
+        encoder = encoder_to_compare(encoding, vocab_size, num_hashes, seed) or DenseHashEncoder(
             num_hashes, num_buckets=num_buckets, distribution=distribution, seed=seed
         )
         self.encoder = _with_side(encoder, side_features)
@@ -225,8 +223,9 @@ class DeepHashEmbedding(EmbeddingScheme):
     def from_budget(cls, budget: Budget, *, embedding_dim: int, vocab_size: int, seed: int = 0, **options: Any) -> Self:
         """The widest network the budget pays for, in the shape that memorises best (docs/decisions.md).
 
-        A budget in bytes is spent on weights of 8 bits, a number of parameters on weights of 32 bits. `options` are
-        constructor arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the paper.
+        A budget in bytes is spent on weights of 8 bits, a number of parameters on weights of 32 bits. If it is small,
+        there are fewer hash functions, so that they take no more than about a sixth of it. `options` are constructor
+        arguments that replace those of that shape; `**PAPER_NETWORK` gives the network of the paper.
         `vocab_size` says what a budget like "1/16" comes to. The scheme serves ids beyond it just as well, except with
         an encoding that depends on the vocabulary.
         """
@@ -238,7 +237,20 @@ class DeepHashEmbedding(EmbeddingScheme):
         chosen = {**_BEST_NETWORK, "weight_bits": bits, "num_experts": num_experts, **options}
         if chosen.get("encoding", "dense-hash") != "dense-hash":
             chosen["vocab_size"] = vocab_size
+        elif "num_hashes" not in options and allowed.unit == "bytes":
+            chosen["num_hashes"] = cls._affordable_hashes(allowed, embedding_dim, chosen)
         return fit_to_budget(lambda width: cls(embedding_dim, width=width, seed=seed, **chosen), allowed)
+
+    @classmethod
+    def _affordable_hashes(cls, allowed: Allowance, embedding_dim: int, chosen: Mapping[str, Any]) -> int:
+        """Half as many as usual, or a quarter, …, where the hash functions would take too much of the budget."""
+        with torch.device("meta"):
+            smallest = cls(embedding_dim, width=1, **{**chosen, "num_hashes": _FEWEST_HASHES})
+        left = allowed.amount - smallest.num_bytes
+        num_hashes: int = chosen["num_hashes"]
+        while num_hashes > _FEWEST_HASHES and num_hashes * _BYTES_OF_HASH > left * _SHARE_OF_HASHES:
+            num_hashes //= 2
+        return num_hashes
 
 
 def _with_side(encoder: Encoder, side_features: SideFeatures | Mapping[str, Any] | None) -> Encoder:
@@ -246,18 +258,3 @@ def _with_side(encoder: Encoder, side_features: SideFeatures | Mapping[str, Any]
         return encoder
     side = side_features if isinstance(side_features, SideFeatures) else SideFeatures(**side_features)
     return SideFeatureEncoder(encoder, side)
-
-
-def _other_encoder(encoding: str, vocab_size: int | None, num_hashes: int, seed: int) -> Encoder | None:
-    """An encoder of section 4.4; None if the encoding is the paper's own."""
-    if encoding == "dense-hash":
-        return None
-    if encoding not in ("identity", "binary", "random-fourier"):
-        raise ValueError(f"encoding is {encoding!r}; it must be one of dense-hash, identity, binary, random-fourier")
-    if vocab_size is None:
-        raise ValueError(f"the {encoding} encoding depends on the vocabulary; give vocab_size")
-    if encoding == "identity":
-        return IdentityEncoder(vocab_size)
-    if encoding == "binary":
-        return BinaryEncoder(vocab_size)
-    return RandomFourierEncoder(vocab_size, num_hashes, seed=seed)

@@ -173,3 +173,18 @@ class SideFeatureEncoder(Encoder):
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 [...] -> float32 [..., code_dim]."""
         return torch.cat([self.encoder(ids), self.side_features(ids)], dim=-1)
+
+
+def encoder_to_compare(encoding: str, vocab_size: int | None, num_hashes: int, seed: int) -> Encoder | None:
+    """An encoder of section 4.4; None if the encoding is the paper's own."""
+    if encoding == "dense-hash":
+        return None
+    if encoding not in ("identity", "binary", "random-fourier"):
+        raise ValueError(f"encoding is {encoding!r}; it must be one of dense-hash, identity, binary, random-fourier")
+    if vocab_size is None:
+        raise ValueError(f"the {encoding} encoding depends on the vocabulary; give vocab_size")
+    if encoding == "identity":
+        return IdentityEncoder(vocab_size)
+    if encoding == "binary":
+        return BinaryEncoder(vocab_size)
+    return RandomFourierEncoder(vocab_size, num_hashes, seed=seed)

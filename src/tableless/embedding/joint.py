@@ -42,7 +42,7 @@ class JointEmbedding(nn.Module):
         import torch
         from tableless import JointEmbedding
 
-        joint = JointEmbedding.from_budget("1/4", features={"user": 100_000, "device": 5_000}, embedding_dim=32)
+        joint = JointEmbedding.from_budget("1/16", features={"user": 100_000, "device": 5_000}, embedding_dim=32)
         vectors = joint({"user": torch.tensor([1, 2]), "device": torch.tensor([9, 9])})
         print(vectors["user"].shape, vectors["device"].shape)  # [2, 32] each
         ```
@@ -121,7 +121,7 @@ class JointEmbedding(nn.Module):
     def from_budget(
         cls, budget: Budget, *, features: Mapping[str, int | None], embedding_dim: int, seed: int = 0, **options: Any
     ) -> Self:
-        """The widest network within one budget for all features. A share such as "1/4" is one of all their tables.
+        """The widest network within one budget for all features. A share such as "1/16" is one of all their tables.
 
         Each feature has hash functions of its own, and these count in bytes (32 for each of `num_hashes`).
         """

@@ -27,7 +27,7 @@ _SHOWN = 5  # tables that a warning lists
 
 def replace_embeddings(
     model: nn.Module,
-    budget: Budget = "1/4",
+    budget: Budget = "1/16",
     *,
     scheme: str = "dhe",
     min_rows: int = 10_000,
@@ -48,7 +48,7 @@ def replace_embeddings(
 
     Args:
         model: Any PyTorch model that holds tables.
-        budget: The size of the schemes. For each table: a share of its bytes in float32 (`"1/4"`), or bytes for each
+        budget: The size of the schemes. For each table: a share of its bytes in float32 (`"1/16"`), or bytes for each
             of its ids (`"8B/id"`). For all tables together, in proportion to their sizes: memory (`"64MB"`), or a
             number of parameters (`"20000 parameters"`). `"1/4 parameters"` is a share of each table's parameters.
         scheme: A name of `tableless.SCHEMES`.
@@ -77,7 +77,7 @@ def replace_embeddings(
         from tableless import replace_embeddings
 
         model = torch.nn.Sequential(torch.nn.EmbeddingBag(1_000, 16), torch.nn.Linear(16, 1))  # one that is trained
-        for table in replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank"):
+        for table in replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank"):
             print(table.name, table.bytes_before, "→", table.bytes_after)
         ```
     """

@@ -30,7 +30,7 @@ class Replacement:
         from tableless import replace_embeddings
 
         model = torch.nn.Sequential(torch.nn.Embedding(2_000, 16), torch.nn.Linear(16, 1))
-        (table,) = replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
+        (table,) = replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank")
         print(table.name, table.bytes_before, table.bytes_after, table.unexplained)
         ```
     """
@@ -76,7 +76,7 @@ class LeftAlone:
         from tableless import replace_embeddings
 
         model = torch.nn.ModuleDict({"users": torch.nn.Embedding(2_000, 16), "days": torch.nn.Embedding(7, 16)})
-        tables = replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
+        tables = replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank")
         for table in tables.left_alone:
             print(table.name, table.reason)
         ```
@@ -105,7 +105,7 @@ class Replacements(list[Replacement]):
         from tableless import replace_embeddings
 
         model = torch.nn.ModuleDict({"users": torch.nn.Embedding(2_000, 16), "days": torch.nn.Embedding(7, 16)})
-        tables = replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
+        tables = replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank")
         print(tables)
         ```
     """

@@ -142,7 +142,7 @@ def embedding_for(
         ```python
         from tableless import embedding_for, to_ids
 
-        embedding = embedding_for("1/4", embedding_dim=16, vocab_size=10_000)
+        embedding = embedding_for("1/16", embedding_dim=16, vocab_size=10_000)
         vectors = embedding(to_ids(["ann", "ben"]))  # [2, 16]
         ```
     """

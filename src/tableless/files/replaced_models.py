@@ -49,7 +49,7 @@ def save_replaced(model: nn.Module, directory: str | os.PathLike[str]) -> None:
         from tableless import replace_embeddings, save_replaced
 
         model = torch.nn.Sequential(torch.nn.Embedding(2_000, 16), torch.nn.Linear(16, 1))
-        replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
+        replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank")
         save_replaced(model, "out/small")
         ```
     """
@@ -101,7 +101,7 @@ def load_replaced(model: Model, directory: str | os.PathLike[str]) -> Model:
             return torch.nn.Sequential(torch.nn.Embedding(2_000, 16), torch.nn.Linear(16, 1))
 
         model = build()
-        replace_embeddings(model, budget="1/4", min_rows=1_000, scheme="low-rank")
+        replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank")
         save_replaced(model, "out/small")
         same = load_replaced(build(), "out/small")
         ```

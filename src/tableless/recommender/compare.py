@@ -87,7 +87,7 @@ def compare(
         rows = tableless.compare(
             "world:users=200,items=120,actions=6000",
             schemes=["full", "low-rank"],
-            budgets=["1/4"],
+            budgets=["1/16"],
             seeds=1,
             config=tableless.TrainConfig(epochs=2),
         )

@@ -32,7 +32,7 @@ class Plan:
         default_factory=lambda: tuple(SCHEMES),
         metadata={"help": "Separated by commas, or `all`.", "word_for_default": "all"},
     )
-    budgets: Sequence[str] = field(default=("1/2", "1/4", "1/8"), metadata={"help": "Separated by commas."})
+    budgets: Sequence[str] = field(default=("1/8", "1/16", "1/32"), metadata={"help": "Separated by commas."})
     backbones: Sequence[str] = field(default=("gmf",), metadata={"help": "gmf, mlp, or both, separated by a comma."})
     seeds: int = field(default=3, metadata={"help": "How many seeds, from --seed on."})
 

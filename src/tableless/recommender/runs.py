@@ -16,7 +16,7 @@ from .. import __version__
 from ..data.config import DataConfig
 from ..data.loading import example_users
 from ..data.splits import Split
-from ..embedding.budget import Budget, resolve_budget
+from ..embedding.budget import Budget, BudgetTooSmall, resolve_budget
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import AUTO, SCHEMES, choose_scheme
@@ -29,6 +29,7 @@ from .models import Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
+from .ways_out import ways_out_of
 
 DEVICES = ("auto", "cpu", "cuda")
 """What a device may be called, beside other names that torch knows (`cuda:1`)."""
@@ -43,7 +44,7 @@ class ModelConfig:
         metadata={"help": "An embedding scheme, or auto for the best one for the budget; docs/choosing.md lists them."},
     )
     budget: str = field(
-        default="1/4",
+        default="1/16",
         metadata={
             "help": "A share of the full table's bytes (1/16, 25%), memory (64MB, 8B/id), or a number of parameters "
             "('20000 parameters', '1/4 parameters')."
@@ -75,13 +76,23 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
-    # Users and items share the budget as they would share the memory of full tables.
-    # Items are ranked for one user at a time. Where scores are products, the length of the user's vector changes nothing
-    # in their order, and need not be stored.
-    options = SCHEMES[config.scheme].without_lengths if backbone.scores_are_products else {}
-    of_users = replace(config, options={**options, **config.options})
-    users = size_scheme(of_users, total.share(split.num_known_users, vocab), split.num_known_users, seed=2 * seed)
-    items = size_scheme(config, total.share(split.num_known_items, vocab), split.num_known_items, seed=2 * seed + 1)
+    # Items are ranked for one user at a time. Where scores are products, the length of a user's vector changes nothing in
+    # their order, and need not be stored.
+    spared = SCHEMES[config.scheme].without_lengths if backbone.scores_are_products else {}
+    sides = (
+        (replace(config, options={**spared, **config.options}), split.num_known_users),
+        (config, split.num_known_items),
+    )
+    try:
+        # Users and items share the budget as they would share the memory of full tables.
+        users, items = (
+            size_scheme(own, total.share(count, vocab), count, seed=2 * seed + side)
+            for side, (own, count) in enumerate(sides)
+        )
+    except BudgetTooSmall as error:
+        counts = [count for _, count in sides]
+        ways_out = ways_out_of(config.scheme, total, counts, embedding_dim=config.embedding_dim, options=config.options)
+        raise ValueError(f"{error}. {ways_out}") from None
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
     return backbone(users=users, items=items, seed=seed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ class CodedEmbedding(EmbeddingScheme):
     open_vocabulary = True
     needs_table = True
     rounds_rows = True
-    without_lengths = {"gain_bits": 0}
+    without_lengths: ClassVar[Mapping[str, Any]] = {"gain_bits": 0}
 
     def __init__(
         self,
