@@ -76,8 +76,8 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     config = replace(config, budget="1/1") if config.scheme == "full" else config
     train, vocab = split.train, split.num_known_users + split.num_known_items
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=vocab)
-    # Items are ranked for one user at a time. Where scores are products, the length of a user's vector changes nothing in
-    # their order, and need not be stored.
+    # Items are ranked for one user at a time. Where scores are products, the length of a user's vector changes nothing
+    # in their order, and need not be stored.
     spared = SCHEMES[config.scheme].without_lengths if backbone.scores_are_products else {}
     sides = (
         (replace(config, options={**spared, **config.options}), split.num_known_users),
