@@ -15,6 +15,8 @@ COUNT, DIM = 40, 14
 EXTRA = ["added later", "東京"]
 """Two ids that `add` gives a row: one is new, the other was put in."""
 
+NETWORK = {"width": 6, "depth": 1, "num_hashes": 8, "normalization": "none", "weight_bits": 5}
+
 
 def put_in():
     """The ids with a row of their own: integers from the whole range, strings, gaps."""
@@ -71,13 +73,14 @@ def make() -> None:
         "coded-turned": CodedEmbedding(DIM, num_bits=71, gain_bits=3, rotated=True, **coded),
         "coded-checked": CodedEmbedding(DIM, num_bits=50, check_bits=9, **coded),
         "coded-added": CodedEmbedding(DIM, num_bits=42, check_bits=5, **coded),
+        "coded-network": CodedEmbedding(DIM, num_bits=44, check_bits=7, network=NETWORK, **coded),
         "quantized": QuantizedEmbedding(DIM, vocab_size=COUNT, bits=4),
         "product-quantized": ProductQuantizedEmbedding(DIM, vocab_size=COUNT, num_parts=3, bits_per_part=4),
     }
     out = FOLDER / f"schemes-{__version__}"
     shutil.rmtree(out, ignore_errors=True)
     for name, scheme in kinds.items():
-        distil(rows, scheme, ids=ids if scheme.open_vocabulary else None, progress=False)
+        distil(rows, scheme, ids=ids if scheme.open_vocabulary else None, visits=9, progress=False)
         if name == "coded-added":
             scheme.add(to_ids(EXTRA), torch.arange(2.0 * DIM).view(2, DIM))
         save_scheme(scheme, out / name)

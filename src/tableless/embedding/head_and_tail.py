@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .budget import Budget, resolve_budget
-from .deep_hash import DeepHashEmbedding
+from .deep_hash import DeepHashEmbedding, network_arguments
 from .id_batches import checked_ids
 from .rounded_matrix import pack_all, unpack_all
 from .rounding import bytes_per_row, require_bits
@@ -58,7 +58,7 @@ class HeadAndTail(EmbeddingScheme):
             num_frequent, embedding_dim, std=initial_std, generator=seeded(seed), bits=row_bits, packed=packed
         )
         self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, packed=packed, seed=seed)
-        self.network = _arguments(self.tail)  # plain values: of side features only their kind
+        self.network = network_arguments(self.tail)  # plain values: of side features only their kind
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights."""
@@ -147,7 +147,7 @@ class HeadAndTail(EmbeddingScheme):
             tail = DeepHashEmbedding.from_budget(allowed.without(num_frequent * row), **sizes)
         except ValueError:  # the rest is too small for a network, so the network gets everything
             num_frequent, tail = 0, whole()
-        network = {**_arguments(tail), **options}  # side features as they were given, with their rows
+        network = {**network_arguments(tail), **options}  # side features as they were given, with their rows
         scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, row_bits=row_bits, seed=seed)
         if frequencies is not None:
             scheme.head.assign_by(frequencies, vocab_size=vocab_size)
@@ -174,9 +174,3 @@ def _both(ids: Tensor, head: FrequentRows, tail: nn.Module) -> Tensor:
     """Head and tail for every id, and the right one of the two: shapes that do not depend on the data."""
     rows, is_frequent = head(ids)
     return torch.where(is_frequent.unsqueeze(-1), rows, tail(ids))
-
-
-def _arguments(network: DeepHashEmbedding) -> dict[str, Any]:
-    """The arguments that build it again, without those that head and tail share."""
-    shared = ("embedding_dim", "initial_std", "packed", "seed")
-    return {name: value for name, value in network.config.items() if name not in shared}
