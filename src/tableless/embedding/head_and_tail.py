@@ -15,8 +15,9 @@ from typing_extensions import Self
 from .budget import Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding, network_arguments
 from .id_batches import checked_ids
+from .packed_codes import bytes_for
 from .rounded_matrix import pack_all, unpack_all
-from .rounding import bytes_per_row, require_bits
+from .rounding import require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from .tables.frequent_rows import FrequentRows
 
@@ -156,7 +157,7 @@ class HeadAndTail(EmbeddingScheme):
 
 def _bytes_of_row(embedding_dim: int, bits: int) -> int:
     """With the id, and the scale that integers have."""
-    return 8 + bytes_per_row(embedding_dim, bits) + (2 if bits <= 8 else 0)
+    return 8 + bytes_for(embedding_dim, bits) + (2 if bits <= 8 else 0)
 
 
 class _Exported(nn.Module):

@@ -21,7 +21,7 @@ LONGEST_WINDOW = 8
 """Bits. One more doubles the time of coding, and saves one bit in fifty."""
 SAMPLE = 6000
 """Rows that a code is fitted to."""
-_BLOCK = 1 << 22  # numbers that are coded at once
+_BLOCK = 1 << 20  # numbers that are coded at once: a few dozen MB with all that is made of them
 _CHECK = 0x6A09E667F3BCC908  # makes the check bits independent of the hash that finds the row
 
 
