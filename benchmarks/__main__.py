@@ -10,13 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compress, growth, hashing, id_rows, ids, inference, serving, training
+from benchmarks import coded, compress, growth, hashing, id_rows, ids, inference, serving, training
 from benchmarks.measuring import Row, describe_machine, markdown, on_threads, show
 
 QUICK: dict[str, dict[str, Any]] = {
     "hashing": {"num_ids": 100, "num_hashes": 64, "repetitions": 2},
     "ids": {"count": 10_000, "num_distinct": 100, "repetitions": 2},
     "id_rows": {"num_built": 10_000, "num_ids": 1_000, "num_found": 1_000, "repetitions": 2},
+    "coded": {"num_ids": 1_000, "num_found": 1_000, "num_coded": 1_000, "repetitions": 2},
     "inference": {"width": 32, "num_hashes": 64, "num_ids": 300, "vocab_size": 10_000, "repetitions": 2},
     "training": {
         "batch_sizes": (256,),
@@ -33,6 +34,7 @@ MEASURES: dict[str, Callable[..., list[Row]]] = {
     "hashing": hashing.measure,
     "ids": ids.measure,
     "id_rows": id_rows.measure,
+    "coded": coded.measure,
     "inference": inference.measure,
     "training": training.measure,
     "serving": serving.measure,

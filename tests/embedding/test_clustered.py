@@ -5,8 +5,8 @@ import torch
 
 from tableless import HashFamily, distil
 from tableless.embedding.hashing import derive_seed
+from tableless.embedding.packed_codes import unpack_codes
 from tableless.embedding.tables import ClusteredCompositionalEmbedding
-from tableless.embedding.tables.packed_codes import unpack_codes
 
 ROWS, DIM, CLUSTERS = 900, 8, 20
 IDS = torch.randperm(ROWS, generator=torch.Generator().manual_seed(2))

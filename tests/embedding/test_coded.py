@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tableless import distil, load_scheme, save_scheme, to_ids
+from tableless import DeepHashEmbedding, SideFeatures, distil, load_scheme, save_scheme, to_ids
 from tableless.embedding.tables import CodedEmbedding
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*of the table's variance is unexplained")
@@ -150,6 +150,78 @@ def test_codes_of_any_value_give_vectors(seed):
         buffer.copy_(torch.empty_like(buffer).random_(generator=random))
     with torch.no_grad():
         assert scheme(torch.empty(5_000, dtype=torch.int64).random_(generator=random)).isfinite().all()
+
+
+NETWORK = {"width": 24, "depth": 2, "num_hashes": 16, "normalization": "none", "weight_bits": 8}
+
+
+@pytest.fixture(scope="module")
+def with_network():
+    """Rows in two groups; what tells them apart is known of ids that were never put in, too: their side features."""
+    everyone = torch.arange(2 * COUNT) * 2**40 - 2**45
+    side = SideFeatures.from_matrix(everyone, (torch.arange(2 * COUNT) % 2).float().unsqueeze(-1))
+    rows = table() * 0.1 + (torch.arange(COUNT) % 2).unsqueeze(-1) * 5.0
+    scheme = CodedEmbedding(
+        DIM, vocab_size=COUNT, num_bits=60, check_bits=9, network={**NETWORK, "side_features": side}
+    )
+    distil(rows, scheme, ids=everyone[:COUNT], visits=60, progress=False)
+    return scheme, everyone, rows
+
+
+def test_a_network_answers_for_ids_that_were_not_put_in(with_network):
+    scheme, everyone, rows = with_network
+    with torch.no_grad():
+        vectors, computed = scheme(everyone), scheme.tail(everyone)
+    is_computed = torch.isclose(vectors, computed).all(1)
+    assert not is_computed[:COUNT].any()
+    assert is_computed[COUNT:].float().mean() > 0.98, "one in 512 passes the check"
+    assert (vectors[:COUNT] - rows).square().sum() < 0.02 * rows.square().sum()
+    is_near = (vectors[COUNT:].mean(1) > 2.5) == (torch.arange(COUNT) % 2 == 1)
+    assert is_near.float().mean() > 0.9, "the network knows what ids have in common"
+
+
+def test_known_ids_have_the_vectors_that_they_have_without_a_network(with_network):
+    scheme, everyone, rows = with_network
+    plain = CodedEmbedding(DIM, vocab_size=COUNT, num_bits=60, check_bits=9)
+    distil(rows, plain, ids=everyone[:COUNT], progress=False)
+    with torch.no_grad():
+        assert torch.equal(plain(everyone[:COUNT]), scheme(everyone[:COUNT]))
+
+
+def test_a_network_is_saved_served_exported_and_counted(with_network, tmp_path):
+    scheme, everyone, _ = with_network
+    save_scheme(scheme, tmp_path / "scheme")
+    loaded = load_scheme(tmp_path / "scheme")
+    with torch.no_grad():
+        wanted = scheme(everyone)
+        assert torch.equal(loaded(everyone), wanted)
+        for path in (scheme.served("fp32", everyone).vectors, loaded.served("fp32", everyone).vectors):
+            torch.testing.assert_close(path(everyone), wanted, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(scheme.exported()(everyone), wanted, atol=1e-5, rtol=1e-4)
+        assert scheme.served("int8", everyone).precision == "int8"
+    assert torch.allclose(scheme(everyone).detach(), wanted, atol=1e-6), "with gradients"
+    parts = scheme.bytes_by_part()
+    alone = DeepHashEmbedding(DIM, **{**scheme.network, "side_features": scheme.tail.side_features})
+    assert {name: parts[name] for name in ("network", "hash functions", "side features")} == {
+        {"weights": "network"}.get(name, name): size for name, size in alone.bytes_by_part().items()
+    }
+
+
+def test_a_network_takes_its_share_of_the_budget():
+    sizes = {"embedding_dim": DIM, "vocab_size": 5_000, "check_bits": 8}
+    plain = CodedEmbedding.from_budget("8B/id", **sizes)
+    scheme = CodedEmbedding.from_budget("8B/id", network_share=0.2, num_hashes=16, **sizes)
+    parts = scheme.bytes_by_part()
+    assert 0.15 * 40_000 < parts["network"] + parts["hash functions"] <= 0.2 * 40_000
+    assert 38_000 < scheme.num_bytes <= 40_000
+    assert scheme.num_bits < plain.num_bits
+    assert scheme.network["num_hashes"] == 16
+    assert plain.network is None
+    for wrong in ({"network_share": 1.0}, {"network_share": -0.1}, {"num_hashes": 16}):
+        with pytest.raises(ValueError, match="network_share"):
+            CodedEmbedding.from_budget("8B/id", **sizes, **wrong)
+    with pytest.raises(ValueError, match="give check_bits"):
+        CodedEmbedding.from_budget("8B/id", **{**sizes, "check_bits": 0}, network_share=0.2)
 
 
 def test_too_few_bits_are_refused():

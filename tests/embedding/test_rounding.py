@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from tableless.embedding.packed_codes import bytes_for
 from tableless.embedding.rounded_matrix import RoundedMatrix
 from tableless.embedding.rounding import (
-    bytes_per_row,
     largest_integer,
     pack_bits,
     require_bits,
@@ -32,7 +32,7 @@ def test_integers_come_back_out_of_their_bytes(bits, columns):
     integers = torch.randint(-most, most + 1, (3, 7, columns), generator=torch.Generator().manual_seed(bits))
     integers[0, 0], integers[0, 1] = most, -most
     packed = pack_bits(integers.to(torch.int8), bits)
-    assert packed.shape == (3, 7, bytes_per_row(columns, bits))
+    assert packed.shape == (3, 7, bytes_for(columns, bits))
     assert packed.element_size() == 1
     assert torch.equal(unpack_bits(packed, bits, columns), integers.to(torch.int8))
 

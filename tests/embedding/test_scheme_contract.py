@@ -26,6 +26,9 @@ OF_CODES = ("coded", "quantized", "product-quantized", "cce")
 """Schemes that mostly store codes, which are no parameters. A budget in parameters counts as four bytes for each."""
 
 
+CODED_WITH_NETWORK = {"check_bits": 6, "network_share": 0.3}
+
+
 def make(name, budget="1/2", **arguments):
     """An instance of the scheme; small enough to be quick, with a budget every scheme can use."""
     budget = "1/1" if name == "full" else budget
@@ -60,10 +63,15 @@ def test_any_leading_shape_gives_one_vector_per_id(name, shape, training):
 
 
 def of_every_kind(name):
-    """Every scheme, `dhe` and `head-and-tail` with batch norm and with experts too, and a joint embedding."""
+    """Every scheme, `dhe` and `head-and-tail` with batch norm and with experts too, `coded` with a network, and a joint
+    embedding.
+    """
     if name == "joint":
         joint = JointEmbedding({"user": None}, DIM, width=16, depth=2, num_hashes=32)
         return joint, lambda ids: joint({"user": ids})["user"]
+    if name == "coded with a network":
+        scheme = make("coded", **CODED_WITH_NETWORK)
+        return scheme, scheme
     name, _, number_of_experts = name.partition(" with batch norm, experts: ")
     options = {"normalization": "batch", "num_experts": int(number_of_experts)} if number_of_experts else {}
     scheme = make(name, **options)
@@ -71,7 +79,7 @@ def of_every_kind(name):
 
 
 with_batch_norm = [f"{name} with batch norm, experts: {n}" for name in ("dhe", "head-and-tail") for n in (1, 3)]
-every_kind = pytest.mark.parametrize("kind", [*SCHEMES, "joint", *with_batch_norm])
+every_kind = pytest.mark.parametrize("kind", [*SCHEMES, "joint", "coded with a network", *with_batch_norm])
 
 
 @every_kind
@@ -419,3 +427,12 @@ def test_onnx_agrees(name, tmp_path):
     scheme = trained(name)
     beyond = EXTREMES if scheme.open_vocabulary else [VOCAB - 1]
     assert_onnx_agrees(scheme, tmp_path / "scheme.onnx", [[3], list(range(300)), beyond])
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_onnx_agrees_on_coded_rows_with_a_network(tmp_path):
+    scheme = make("coded", **CODED_WITH_NETWORK, num_experts=2).eval()
+    known = torch.arange(0, VOCAB, 7)
+    rows = torch.randn(len(known), DIM, generator=torch.Generator().manual_seed(2))
+    scheme.fit_directly(known, rows, metric=torch.eye(DIM), weights=torch.ones(len(known)))
+    assert_onnx_agrees(scheme.exported(), tmp_path / "scheme.onnx", [[3], list(range(300)), EXTREMES])

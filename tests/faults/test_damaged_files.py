@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from functools import partial
 
 import polars as pl
 import pytest
@@ -24,9 +25,18 @@ DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 SCHEME = {"embedding_dim": 4, "width": 8, "depth": 2, "num_hashes": 8}
 
 
-@pytest.fixture(params=[32, 5], ids="{} bits".format)
+def coded():
+    """Not fitted, so that no table is needed: the codes are random ones."""
+    return tableless.SCHEMES["coded"](4, vocab_size=50, num_bits=20, check_bits=4)
+
+
+KINDS = {f"{bits} bits": partial(tableless.DeepHashEmbedding, **SCHEME, weight_bits=bits) for bits in (32, 5)}
+KINDS["coded"] = coded
+
+
+@pytest.fixture(params=KINDS)
 def saved(request, tmp_path):
-    save_scheme(tableless.DeepHashEmbedding(**SCHEME, weight_bits=request.param), tmp_path)
+    save_scheme(KINDS[request.param](), tmp_path)
     return tmp_path
 
 

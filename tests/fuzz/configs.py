@@ -14,7 +14,7 @@ _ODD = [None, True, -1, 0, 1, 2.5, 10**9, 10**18, 10**40, "", "8", "dhe", [], [1
 
 def fuzz_configs(random: Random, folder: Path) -> int:
     """One config."""
-    name = random.choice(["dhe", "dhe of five bits", "low-rank", "full", "bloom", "head-and-tail"])
+    name = random.choice(["dhe", "dhe of five bits", "low-rank", "full", "bloom", "head-and-tail", "coded"])
     directory = folder / name
     if not directory.exists():
         save_scheme(_scheme(name), directory)
@@ -42,6 +42,8 @@ def _scheme(name: str):
         return DeepHashEmbedding(4, width=4, depth=1, num_hashes=4, weight_bits=5 if "five" in name else 32)
     if name == "low-rank":
         return SCHEMES[name](4, vocab_size=60, rank=3, weight_bits=5)
+    if name == "coded":
+        return SCHEMES[name](4, vocab_size=60, num_bits=20, check_bits=4, num_added=2)
     return SCHEMES[name].from_budget("1/1 parameters", embedding_dim=4, vocab_size=60)
 
 

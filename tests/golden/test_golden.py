@@ -9,13 +9,22 @@ import pytest
 import torch
 
 import tableless
+from tableless import load_scheme, save_scheme
 from tableless.recommender.run_directory import RunDirectory
 from tableless.serving.export.formats import SUFFIXES, open_file, write_file
 from tableless.serving.export.graphs import exportables
 
+from . import schemes
 from .answers import codes, expected, from_modules, from_serving, inputs, require_close, runs
 
 every_run = pytest.mark.parametrize("run", runs(), ids=lambda run: run.name)
+every_scheme = pytest.mark.parametrize(
+    "saved", schemes.saved(), ids=lambda path: f"{path.parent.name.removeprefix('schemes-')} {path.name}"
+)
+
+
+def test_every_kind_of_codes_has_left_a_golden_scheme():
+    assert len(schemes.saved()) >= 7
 
 
 def test_the_codes_of_ids_have_not_changed():
@@ -66,3 +75,23 @@ def test_another_process_with_more_threads_answers_the_same():
 @every_run
 def test_what_a_golden_run_says_of_itself_is_the_version_it_is_named_after(run):
     assert json.loads((run / "config.json").read_text())["versions"]["tableless"] == run.name.removeprefix("run-")
+
+
+@every_scheme
+def test_a_saved_scheme_of_codes_answers_as_it_did(saved):
+    require_close(schemes.answers(load_scheme(saved)), schemes.expected(saved))
+
+
+@every_scheme
+def test_a_saved_scheme_of_codes_is_written_again_byte_for_byte(saved, tmp_path):
+    save_scheme(load_scheme(saved), tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (saved / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("saved", [path for path in schemes.saved() if path.name in ("coded-added", "coded-network")])
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_exported_a_saved_scheme_of_codes_answers_as_it_did(saved, tmp_path):
+    scheme = load_scheme(saved)
+    write_file(scheme.exported(), tmp_path / "scheme.onnx", "onnx", inputs=("ids",), output="vectors")
+    vectors = open_file(tmp_path / "scheme.onnx", "onnx")(schemes.asked(scheme))
+    require_close({"vectors": vectors.tolist()}, {"vectors": schemes.expected(saved)["vectors"]})

@@ -253,6 +253,12 @@ class DeepHashEmbedding(EmbeddingScheme):
         return num_hashes
 
 
+def network_arguments(network: DeepHashEmbedding) -> dict[str, Any]:
+    """The arguments that build it again, without those that a scheme around it has as well."""
+    shared = ("embedding_dim", "initial_std", "packed", "seed")
+    return {name: value for name, value in network.config.items() if name not in shared}
+
+
 def _with_side(encoder: Encoder, side_features: SideFeatures | Mapping[str, Any] | None) -> Encoder:
     if side_features is None:
         return encoder

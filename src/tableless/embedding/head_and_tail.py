@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .budget import Budget, resolve_budget
-from .deep_hash import DeepHashEmbedding
+from .deep_hash import DeepHashEmbedding, network_arguments
 from .id_batches import checked_ids
+from .packed_codes import bytes_for
 from .rounded_matrix import pack_all, unpack_all
-from .rounding import bytes_per_row, require_bits
+from .rounding import require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from .tables.frequent_rows import FrequentRows
 
@@ -58,7 +59,7 @@ class HeadAndTail(EmbeddingScheme):
             num_frequent, embedding_dim, std=initial_std, generator=seeded(seed), bits=row_bits, packed=packed
         )
         self.tail = DeepHashEmbedding(embedding_dim, **network, initial_std=initial_std, packed=packed, seed=seed)
-        self.network = _arguments(self.tail)  # plain values: of side features only their kind
+        self.network = network_arguments(self.tail)  # plain values: of side features only their kind
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 or int32 [...] -> [..., embedding_dim], in the type of the weights."""
@@ -147,7 +148,7 @@ class HeadAndTail(EmbeddingScheme):
             tail = DeepHashEmbedding.from_budget(allowed.without(num_frequent * row), **sizes)
         except ValueError:  # the rest is too small for a network, so the network gets everything
             num_frequent, tail = 0, whole()
-        network = {**_arguments(tail), **options}  # side features as they were given, with their rows
+        network = {**network_arguments(tail), **options}  # side features as they were given, with their rows
         scheme = cls(embedding_dim, num_frequent=num_frequent, network=network, row_bits=row_bits, seed=seed)
         if frequencies is not None:
             scheme.head.assign_by(frequencies, vocab_size=vocab_size)
@@ -156,7 +157,7 @@ class HeadAndTail(EmbeddingScheme):
 
 def _bytes_of_row(embedding_dim: int, bits: int) -> int:
     """With the id, and the scale that integers have."""
-    return 8 + bytes_per_row(embedding_dim, bits) + (2 if bits <= 8 else 0)
+    return 8 + bytes_for(embedding_dim, bits) + (2 if bits <= 8 else 0)
 
 
 class _Exported(nn.Module):
@@ -174,9 +175,3 @@ def _both(ids: Tensor, head: FrequentRows, tail: nn.Module) -> Tensor:
     """Head and tail for every id, and the right one of the two: shapes that do not depend on the data."""
     rows, is_frequent = head(ids)
     return torch.where(is_frequent.unsqueeze(-1), rows, tail(ids))
-
-
-def _arguments(network: DeepHashEmbedding) -> dict[str, Any]:
-    """The arguments that build it again, without those that head and tail share."""
-    shared = ("embedding_dim", "initial_std", "packed", "seed")
-    return {name: value for name, value in network.config.items() if name not in shared}

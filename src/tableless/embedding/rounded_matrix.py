@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .rounding import bytes_per_row, pack_bits, rounded, to_floats, to_integers, unpack_bits
+from .packed_codes import bytes_for
+from .rounding import pack_bits, rounded, to_floats, to_integers, unpack_bits
 
 _STORED = ("numbers", "scale")  # the buffers that are bfloat16, whatever type the model around them is turned into
 
@@ -41,7 +42,7 @@ class RoundedMatrix(nn.Module):
             self.register_buffer("numbers", torch.zeros(shape, dtype=torch.bfloat16))
         else:
             kind = torch.int8 if bits == 8 else torch.uint8
-            self.register_buffer("integers", torch.zeros(*shape[:-1], bytes_per_row(shape[-1], bits), dtype=kind))
+            self.register_buffer("integers", torch.zeros(*shape[:-1], bytes_for(shape[-1], bits), dtype=kind))
             self.register_buffer("scale", torch.zeros(shape[:-1], dtype=torch.bfloat16))
 
     def forward(self, dtype: torch.dtype | None = None) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .packed_codes import pack_codes, unpack_codes
+
 WEIGHT_BITS = (32, 16, 8, 7, 6, 5, 4, 3, 2)
 """Bits of a stored number: float32, bfloat16, or integers with a scale for each row."""
 
@@ -72,42 +74,16 @@ class _Rounded(torch.autograd.Function):
         return gradients[0], None
 
 
-def bytes_per_row(columns: int, bits: int) -> int:
-    """How many bytes the integers of a row take."""
-    return -(-columns * bits // 8)
-
-
 def pack_bits(integers: Tensor, bits: int) -> Tensor:
     """Int8 [..., columns] -> uint8 [..., bytes]: the integers of a row, plus the largest one, one after the other.
 
     The lowest bit comes first. Eight bits stay int8 as they are.
     """
-    if bits == 8:
-        return integers
-    columns = integers.shape[-1]
-    first, shift = _places(columns, bits, integers.device)
-    wide = (integers.to(torch.int32) + largest_integer(bits)) << shift  # at most 15 bits: they lie in two bytes
-    size = bytes_per_row(columns, bits)
-    packed = torch.zeros(*integers.shape[:-1], size + 1, dtype=torch.int32, device=integers.device)
-    packed = packed.index_add(-1, first, wide & 255).index_add(-1, first + 1, wide >> 8)  # no two have a bit in common
-    return packed[..., :size].to(torch.uint8)
+    return integers if bits == 8 else pack_codes(integers.long() + largest_integer(bits), bits)
 
 
 def unpack_bits(packed: Tensor, bits: int, columns: int) -> Tensor:
     """What `pack_bits` was given: int8 [..., columns]."""
     if bits == 8:
         return packed
-    first, shift = _places(columns, bits, packed.device)
-    second = (first + 1).clamp(max=packed.shape[-1] - 1)  # of the last integer it may not exist, nor be needed
-    wide = packed.index_select(-1, first).to(torch.int32) + 256 * packed.index_select(-1, second).to(torch.int32)
-    if torch.compiler.is_exporting():  # ONNX shifts unsigned integers only
-        own = torch.remainder(torch.div(wide, 2**shift, rounding_mode="trunc"), 2**bits)
-    else:
-        own = (wide >> shift) & (2**bits - 1)
-    return (own - largest_integer(bits)).to(torch.int8)
-
-
-def _places(columns: int, bits: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The byte in which the integer of each column begins, and at which of its bits."""
-    begin = torch.arange(columns, device=device) * bits
-    return begin // 8, (begin % 8).to(torch.int32)
+    return (unpack_codes(packed, columns, bits) - largest_integer(bits)).to(torch.int8)

@@ -139,7 +139,10 @@ def read_model(directory: Path, description: Any, build: Callable[[Any], Model])
     tensors = load_tensors(weights)
     require_integers(sketch.state_dict(), tensors, weights)
     model = build(description)
-    model.load_state_dict(tensors)
+    try:
+        model.load_state_dict(tensors)
+    except ValueError as error:  # the numbers themselves do not fit: a part of a scheme has looked at them
+        raise ValueError(f"{weights} does not belong to the {CONFIG} beside it: {_reason(error)}") from None
     return model
 
 

@@ -42,7 +42,7 @@ def find_rows(
     for start in range(0, ids.size, _CHUNK):
         end = min(start + _CHUNK, ids.size)
         for i in range(start, end):
-            first, second, third = cells_of(_hash_of(ids[i], key), num, length)
+            first, second, third = cells_of(hash_of(ids[i], key), num, length)
             total = _value(words, first) + _value(words, second) + _value(words, third)
             out[i] = np.int64(_pick(first, second, third, _modulo_3(total)))
         for i in range(start, end):
@@ -73,11 +73,11 @@ def sort_hashes(ids: Int64s, key: int, num_segments: int, out: Words) -> None:
     """
     places, num = np.zeros(num_segments, np.int64), _u64(num_segments)
     for i in range(ids.size):
-        places[_first_segment(_hash_of(ids[i], key), num) + _u64(1)] += 1
+        places[_first_segment(hash_of(ids[i], key), num) + _u64(1)] += 1
     for segment in range(1, num_segments):
         places[segment] += places[segment - 1]
     for i in range(ids.size):
-        hash_ = _hash_of(ids[i], key)
+        hash_ = hash_of(ids[i], key)
         first = _first_segment(hash_, num)
         out[places[first]] = hash_
         places[first] += 1
@@ -159,7 +159,7 @@ def _enter(hashes: Words, num: np.uint64, length: np.uint64, sums: Words, marks:
 
 
 @compiled(inline="always")
-def _hash_of(id_: np.int64, key: int) -> np.uint64:
+def hash_of(id_: np.int64, key: int) -> np.uint64:
     """The output function of SplitMix64."""
     z = _u64(id_) ^ _u64(key)
     z = (z ^ (z >> _u64(30))) * _u64(0xBF58476D1CE4E5B9)

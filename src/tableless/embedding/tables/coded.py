@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..budget import Allowance, Budget, fit_to_budget, resolve_budget
-from ..hashing import derive_seed, mix_ids
+from ..budget import Budget, fit_to_budget, resolve_budget
+from ..deep_hash import DeepHashEmbedding
+from ..hashing import derive_seed
 from ..id_batches import checked_ids
 from ..id_rows import IdRows
 from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
-from ..trellis import MOST_BITS, expected_loss
-from .coded_rows import LONGEST_WINDOW, SAMPLE, CodedRows
+from ..trellis import MOST_BITS
+from .coded_rows import LONGEST_WINDOW, CodedRows, turning_pays
 from .frequent_rows import FrequentRows
 from .shared_rows import mean_of_sharers
+from .unknown_ids import UnknownIds
 
 _GAIN_BITS = 4
 _LEVELS_SHARE, _ROTATION_SHARE = 64, 32  # levels and rotation take at most this part of a budget
-_CHECK = 0x6A09E667F3BCC908  # makes the check bits independent of the hash that finds the row
 
 
 class CodedEmbedding(EmbeddingScheme):
@@ -31,7 +31,7 @@ class CodedEmbedding(EmbeddingScheme):
 
     `IdRows` finds the row of an id without storing ids, and a trellis code (trellis.py) makes a vector of its bits. An
     id that was not put in gets the vector of another one. With check bits most such ids are noticed, all but one in
-    2^`check_bits`, and get the mean vector. `add` takes more ids later.
+    2^`check_bits`. They get the mean vector, or the one that a network computes for them. `add` takes more ids later.
 
     Args:
         embedding_dim: Dimensions of a vector.
@@ -42,6 +42,9 @@ class CodedEmbedding(EmbeddingScheme):
         window: How many bits a dimension reads.
         rotated: Keep a matrix that turns decoded vectors. Without it the dimensions are coded as they are, and those of
             the table should be independent of each other, as those of `GMF.targets` are.
+        network: Arguments of a `DeepHashEmbedding` for ids that were not put in; `tableless.distil` fits it to the same
+            rows. It needs check bits.
+        packed: Are the weights of the network in the form that is stored? Without a network there is one form only.
         num_added: How many ids `add` has taken.
         initial_std: The standard deviation of the vectors before a fit.
         seed: Everything random follows from it.
@@ -74,6 +77,8 @@ class CodedEmbedding(EmbeddingScheme):
         check_bits: int = 0,
         window: int = LONGEST_WINDOW,
         rotated: bool = False,
+        network: Mapping[str, Any] | None = None,
+        packed: bool = False,
         num_added: int = 0,
         initial_std: float = INITIAL_STD,
         seed: int = 0,
@@ -90,57 +95,86 @@ class CodedEmbedding(EmbeddingScheme):
         self.initial_std = initial_std
         self.seed = seed
         self.finder = IdRows(vocab_size, derive_seed(seed, "rows"))
-        self.rows = CodedRows(
-            vocab_size,
-            embedding_dim,
-            num_bits=num_bits,
-            gain_bits=gain_bits,
-            check_bits=check_bits,
-            window=window,
-            rotated=rotated,
-            initial_std=initial_std,
-            seed=seed,
-        )
-        self.unknown = nn.Parameter(torch.zeros(embedding_dim)) if check_bits else None
+        shared: dict[str, Any] = {"initial_std": initial_std, "seed": seed}
+        bits = {"num_bits": num_bits, "gain_bits": gain_bits, "check_bits": check_bits, "window": window}
+        self.rows = CodedRows(vocab_size, embedding_dim, **bits, rotated=rotated, **shared)
+        if network is not None and not check_bits:
+            raise ValueError("the network is for ids that fail the check, and check_bits is 0; give check_bits=8")
+        self.packed = packed or network is None
+        self.unknown = UnknownIds(embedding_dim, network, packed=packed, **shared) if check_bits else None
+        self.network = None if self.unknown is None else self.unknown.network
         self.added = self._room_for(num_added) if num_added else None
+
+    @property
+    def tail(self) -> DeepHashEmbedding | None:
+        """The network for ids that were not put in, if there is one."""
+        return None if self.unknown is None else self.unknown.tail
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int64 or int32 [...] -> [..., embedding_dim], in the type of the levels."""
         ids = checked_ids(ids)
         flat = ids.reshape(-1)
         if self.rows.has_kernels(flat) and self.rows.levels.dtype == torch.float32 and not torch.is_grad_enabled():
-            vectors = _in_one_pass(flat.contiguous(), self._arrays(), self.rows)
+            vectors, is_known = self.rows.compiled(self.finder)(flat)
         else:
-            vectors = self.rows(self.finder(flat))
-        if self.unknown is not None:
-            begin = self.finder(flat) * self.num_bits + self.gain_bits
-            is_known = self.rows.read(begin, self.check_bits) == self._checks(flat)
-            vectors = torch.where(is_known.unsqueeze(-1), vectors, self.unknown)
-        if self.added is not None:
-            own, is_added = self.added(flat)
-            vectors = torch.where(is_added.unsqueeze(-1), own, vectors)
-        return vectors.view(*ids.shape, self.embedding_dim)
+            rows = self.finder(flat)
+            vectors, is_known = self.rows(rows), self.rows.is_known(flat, rows) if self.check_bits else None
+        return self._completed(flat, vectors, is_known, self.unknown).view(*ids.shape, self.embedding_dim)
+
+    def _completed(
+        self, ids: Tensor, vectors: Tensor, is_known: Tensor | None, fill_in: Callable[..., Tensor] | None
+    ) -> Tensor:
+        """The vectors [n, embedding_dim], with others for ids that fail the check and for those that were added."""
+        if fill_in is not None:
+            vectors = fill_in(ids, vectors, is_known)
+        if self.added is None:
+            return vectors
+        own, is_added = self.added(ids)
+        return torch.where(is_added.unsqueeze(-1), own, vectors)
 
     def served(self, precision: Precision, sample_ids: Tensor) -> Served:
-        """The compiled loop alone, if nothing else decides: no check bits, and no ids that were added."""
-        if self.unknown is not None or self.added is not None or self.rows.levels.dtype != torch.float32:
+        """The compiled loop, and a network as it is served."""
+        if self.rows.levels.dtype != torch.float32:
             return Served(self)
-        arrays = self._arrays()
-        return Served(lambda ids: _in_one_pass(ids, arrays, self.rows))
+        loop, finish = self.rows.compiled(self.finder), self._completed
+        if self.unknown is None:
+            return Served(lambda ids: finish(ids, *loop(ids), None))
+        fill_in, computed = self.unknown.served(precision, sample_ids)
+        return Served(lambda ids: finish(ids, *loop(ids), fill_in), computed)
 
-    def _arrays(self) -> tuple[Any, ...]:
-        finder = self.finder
-        return int(finder.key), finder.cells.numpy(), finder.ranks.numpy(), finder.sizes, *self.rows.arrays()
+    def exported(self) -> nn.Module:
+        """With a network as it is exported."""
+        if self.unknown is None:
+            return self
+        copied = copy.copy(self)
+        copied._modules = {**self._modules, "unknown": self.unknown.exported()}
+        return copied
 
-    def _checks(self, ids: Tensor) -> Tensor:
-        """The check bits of ids: lower bits of another hash than the one that finds the row."""
-        return mix_ids(ids ^ _CHECK) & ((1 << self.check_bits) - 1)
+    def pack(self) -> None:
+        """Round the weights of a network for good."""
+        if self.tail is not None:
+            self.tail.pack()
+            self.packed = True
+
+    def unpack(self) -> None:
+        """Make the weights of a network trainable again."""
+        if self.tail is not None:
+            self.tail.unpack()
+            self.packed = False
+
+    def expect_training_from_nothing(self) -> None:
+        """Do not warn for a network."""
+        if self.tail is not None:
+            self.tail.expect_training_from_nothing()
 
     @torch.no_grad()
     def fit_directly(
         self, ids: Tensor, rows: Tensor, *, metric: Tensor, weights: Tensor
     ) -> tuple[EmbeddingScheme, Tensor]:
-        """Code the rows, whatever was coded before. Errors count by the square of the metric, as in scores."""
+        """Code the rows, whatever was coded before. Errors count by the square of the metric, as in scores.
+
+        A network then learns them all, as if it had to know them alone: so it may say something of other ids.
+        """
         distinct, place = torch.unique(ids, return_inverse=True)
         if len(distinct) > self.vocab_size:
             raise ValueError(f"{len(distinct)} ids do not fit into vocab_size={self.vocab_size}; make it larger")
@@ -149,11 +183,13 @@ class CodedEmbedding(EmbeddingScheme):
             order = torch.arange(len(distinct))
         else:  # rows stay where they are, because they may be a file that is larger than memory
             distinct, order = ids, place.argsort()
-        places, checks = self.finder.build(distinct).numpy(), self._checks(distinct).numpy()
+        places, checks = self.finder.build(distinct).numpy(), self.rows.checks(distinct).numpy()
         settings: dict[str, Any] = {"metric": metric, "weights": weights, "on_rows": self.on_rows}
         mean = self.rows.write(rows, places, checks, order=order, **settings)
-        if self.unknown is not None:
-            self.unknown.copy_(torch.from_numpy(mean))
+        if self.unknown is not None and self.unknown.mean is not None:
+            self.unknown.mean.copy_(torch.from_numpy(mean))
+        if self.tail is not None:
+            return self.tail.fit_directly(ids, rows, metric=metric, weights=weights)
         return self, torch.zeros_like(ids, dtype=torch.bool)
 
     def add(self, ids: Tensor, rows: Tensor) -> None:
@@ -168,27 +204,18 @@ class CodedEmbedding(EmbeddingScheme):
         Raises:
             ValueError: An id is there twice, or there are not as many rows.
         """
-        if len(ids) != len(rows) or rows.shape[-1] != self.embedding_dim or len(torch.unique(ids)) < len(ids):
-            raise ValueError(
-                f"{len(ids)} ids, of which {len(torch.unique(ids))} are distinct, and rows of shape "
-                f"{tuple(rows.shape)}; give distinct ids, and a row of {self.embedding_dim} numbers for each"
-            )
-        if self.added is not None:
-            is_kept = ~torch.isin(self.added.ids, ids)
-            ids = torch.cat([self.added.ids[is_kept], ids])
-            before = self.added.get_parameter("table").detach()
-            rows = torch.cat([before[is_kept], rows.to(before)])
-        order = ids.argsort()
-        self.num_added = len(ids)
-        self.added = self._room_for(len(ids)).to(self.rows.levels)
-        self.added.ids = ids[order].clone()
-        self.added.table = nn.Parameter(rows[order].detach().to(self.rows.levels).clone())
+        added = self.added or self._room_for(0).to(self.rows.levels)
+        self.added = added.with_more(ids, rows)
+        self.num_added = self.added.num_ids
 
     def _room_for(self, num_ids: int) -> FrequentRows:
         return FrequentRows(num_ids, self.embedding_dim, std=self.initial_std, generator=seeded(self.seed))
 
     def part_of(self, name: str) -> str:
-        """The map from ids to rows, codes, codebooks, rows that were added."""
+        """The map from ids to rows, codes, codebooks, rows that were added, and the network for other ids."""
+        if name.startswith("unknown.tail."):
+            own = super().part_of(name)
+            return "network" if own == "weights" else own
         parts = {"finder": "id map", "added": "added rows"}
         return "codes" if name == "rows.codes" else parts.get(name.partition(".")[0], "codebooks")
 
@@ -196,23 +223,7 @@ class CodedEmbedding(EmbeddingScheme):
     def for_rows(cls, budget: Budget, rows: Tensor, *, seed: int = 0, check_bits: int = 0) -> Self:
         """Turned if these rows are worth the bytes of the rotation: if that leaves less variance at equal bytes."""
         sizes: dict[str, Any] = {"embedding_dim": rows.shape[-1], "vocab_size": len(rows), "check_bits": check_bits}
-        if rows.is_meta or len(rows) < 2:
-            return cls.from_budget(budget, **sizes, seed=seed)
-        chosen = np.random.default_rng(seed % 2**63).choice(len(rows), min(SAMPLE, len(rows)), replace=False)
-        sample = F.normalize(rows[torch.from_numpy(np.sort(chosen))].detach().cpu().double(), dim=-1).numpy()
-        if not np.isfinite(sample).all():
-            return cls.from_budget(budget, **sizes, seed=seed)
-        covariance = np.atleast_2d(np.cov(sample.T, ddof=0))
-        with torch.device("meta"):
-            plain = cls.from_budget(budget, **sizes, rotated=False)
-            try:
-                turned = cls.from_budget(budget, **sizes, rotated=True)
-            except ValueError:  # the matrix alone is too large
-                turned = plain
-        most = min(MOST_BITS, plain.window)
-        lost = expected_loss(covariance.diagonal(), plain.rows.direction_bits, most=most)
-        powers = np.linalg.eigvalsh(covariance).clip(0)
-        is_better = turned.rotated and expected_loss(powers, turned.rows.direction_bits, most=most) < lost
+        is_better = turning_pays(lambda rotated: cls.from_budget(budget, **sizes, rotated=rotated).rows, rows, seed)
         return cls.from_budget(budget, **sizes, seed=seed, rotated=is_better)
 
     @classmethod
@@ -226,38 +237,33 @@ class CodedEmbedding(EmbeddingScheme):
         gain_bits: int = _GAIN_BITS,
         check_bits: int = 0,
         rotated: bool | None = None,
+        network_share: float = 0.0,
+        **options: Any,
     ) -> Self:
         """As many bits for each id as the budget pays for. A budget in parameters counts four bytes for each.
 
         Levels and rotation are as large as suits the budget: a small vocabulary has short windows, and is not turned
-        unless `rotated` says so. If the rows are there, `for_rows` decides better.
+        unless `rotated` says so. If the rows are there, `for_rows` decides better. A network for ids that fail the
+        check gets `network_share` of the budget, and its `from_budget` the `options`.
         """
-        allowed = resolve_budget(budget, embedding_dim=embedding_dim, vocab_size=vocab_size)
-        allowed = Allowance(allowed.num_bytes, "bytes")
+        sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size}
+        allowed = resolve_budget(budget, **sizes).in_bytes
         if rotated is None:
             rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
         longest = max(4, min(LONGEST_WINDOW, (allowed.amount // (4 * _LEVELS_SHARE)).bit_length() - 1))
-        spent = gain_bits + check_bits
+        network = UnknownIds.arguments_for(network_share, allowed, options, **sizes)
 
         def build(direction: int) -> Self:  # type: ignore[type-var]
             return cls(
                 embedding_dim,
                 vocab_size=vocab_size,
-                num_bits=direction + spent,
+                num_bits=direction + gain_bits + check_bits,
                 gain_bits=gain_bits,
                 check_bits=check_bits,
                 window=min(longest, direction),
                 rotated=rotated,
+                network=network,
                 seed=seed,
             )
 
         return fit_to_budget(build, allowed, largest=embedding_dim * min(MOST_BITS, longest))
-
-
-def _in_one_pass(ids: Tensor, arrays: tuple[Any, ...], rows: CodedRows) -> Tensor:
-    """From ids [n] to vectors [n, embedding_dim] by the compiled loop."""
-    from ...kernels import trellis as loops
-
-    out = torch.empty(len(ids), rows.embedding_dim)
-    loops.find_and_decode(ids.numpy(), *arrays, out.numpy())  # type: ignore[call-arg]
-    return rows.turned(out)

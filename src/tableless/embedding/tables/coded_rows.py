@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...kernels import uses_kernels
+from ..hashing import mix_ids
+from ..id_rows import IdRows
 from ..scheme import seeded
-from ..trellis import MOST_BITS, Doubles, TrellisCode, fit_code, share_bits, starting_levels, write_row
+from ..trellis import MOST_BITS, Doubles, TrellisCode, expected_loss, fit_code, share_bits, starting_levels, write_row
 
 LONGEST_WINDOW = 8
 """Bits. One more doubles the time of coding, and saves one bit in fifty."""
 SAMPLE = 6000
 """Rows that a code is fitted to."""
-_BLOCK = 1 << 22  # numbers that are coded at once
+_BLOCK = 1 << 20  # numbers that are coded at once: a few dozen MB with all that is made of them
+_CHECK = 0x6A09E667F3BCC908  # makes the check bits independent of the hash that finds the row
 
 
 class CodedRows(nn.Module):
@@ -64,7 +67,7 @@ class CodedRows(nn.Module):
             )
         if self.direction_bits > embedding_dim * min(MOST_BITS, window):
             raise ValueError(f"num_bits={num_bits} is more than {embedding_dim} dimensions can use; give fewer")
-        self._layout = np.array([num_bits, gain_bits, gain_bits + check_bits, window])
+        self._layout = np.array([num_bits, gain_bits, gain_bits + check_bits, window, _CHECK])
         num_words = -(-num_rows * num_bits // 64) + 1  # a word more than the rows need: 64 bits are read at once
         self.register_buffer("codes", torch.empty(num_words, dtype=torch.int64).random_(generator=seeded(seed)))
         bits = share_bits(np.ones(embedding_dim), self.direction_bits, most=min(MOST_BITS, window))
@@ -84,6 +87,18 @@ class CodedRows(nn.Module):
         gains = F.embedding(number, self.gains.unsqueeze(-1))
         return self.turned(gains * (self.mean + values * (self.scale * has_bits)))
 
+    def checks(self, ids: Tensor) -> Tensor:
+        """The check bits of ids: lower bits of another hash than the one that finds the row."""
+        return mix_ids(ids ^ _CHECK) & ((1 << self.check_bits) - 1)
+
+    def is_known(self, ids: Tensor, rows: Tensor) -> Tensor:
+        """Which ids [n] have their check bits in the rows [n] that were found for them?"""
+        return self.read(rows * self.num_bits + self.gain_bits, self.check_bits) == self.checks(ids)
+
+    def expected_loss(self, variance: Doubles) -> float:
+        """The variance that the codes leave of dimensions with these variances."""
+        return expected_loss(variance, self.direction_bits, most=min(MOST_BITS, self.window))
+
     def turned(self, vectors: Tensor) -> Tensor:
         """Decoded vectors by the rotation, if there is one."""
         return vectors if self.rotation is None else vectors @ self.rotation
@@ -93,11 +108,24 @@ class CodedRows(nn.Module):
         is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         return uses_kernels(ids) and not is_traced and not self.codes.is_meta
 
-    def arrays(self) -> tuple[Any, ...]:
-        """What the compiled loop needs beside rows and `out`, in the order of its arguments."""
-        codebooks = (self.levels, self.scale, self.mean, self.gains)
-        own = (part.detach().numpy() for part in codebooks)
-        return self.codes.numpy().view(np.uint64), self._layout, self.ends.numpy(), *own
+    def compiled(self, finder: IdRows) -> Callable[[Tensor], tuple[Tensor, Tensor | None]]:
+        """The compiled loop from ids [n] to vectors [n, embedding_dim], and which ids pass the check, if there is one.
+
+        It keeps the arrays as they are now: to ask torch for them takes as long as to decode dozens of rows.
+        """
+        from ...kernels import trellis as loops
+
+        own = tuple(part.detach().numpy() for part in (self.levels, self.scale, self.mean, self.gains))
+        codes = self.codes.numpy().view(np.uint64), self._layout, self.ends.numpy(), *own
+        cells = int(finder.key), finder.cells.numpy(), finder.ranks.numpy(), finder.sizes
+
+        def vectors(ids: Tensor) -> tuple[Tensor, Tensor | None]:
+            out = torch.empty(len(ids), self.embedding_dim)
+            is_known = torch.empty(len(ids) if self.check_bits else 0, dtype=torch.bool)
+            loops.find_and_decode(ids.contiguous().numpy(), *cells, *codes, is_known.numpy(), out.numpy())  # type: ignore[call-arg]
+            return self.turned(out), is_known if self.check_bits else None
+
+        return vectors
 
     def _codes_by_kernel(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The number of the gain [n], and the windows [n, embedding_dim]."""
@@ -200,3 +228,24 @@ class CodedRows(nn.Module):
                     f"in windows of {self.window}: the file is damaged; take it from a backup"
                 )
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def turning_pays(build: Callable[[bool], CodedRows], rows: Tensor, seed: int) -> bool | None:
+    """Are vectors like these worth a rotation? `build` gives coded rows with and without one, of equal bytes.
+
+    None if the rows say nothing of it.
+    """
+    if rows.is_meta or len(rows) < 2:
+        return None
+    chosen = np.random.default_rng(seed % 2**63).choice(len(rows), min(SAMPLE, len(rows)), replace=False)
+    sample = F.normalize(rows[torch.from_numpy(np.sort(chosen))].detach().cpu().double(), dim=-1).numpy()
+    if not np.isfinite(sample).all():
+        return None
+    covariance = np.atleast_2d(np.cov(sample.T, ddof=0))
+    with torch.device("meta"):
+        plain = build(False)
+        try:
+            turned = build(True)
+        except ValueError:  # the matrix alone is too large
+            return False
+    return turned.expected_loss(np.linalg.eigvalsh(covariance).clip(0)) < plain.expected_loss(covariance.diagonal())

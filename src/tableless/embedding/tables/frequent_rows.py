@@ -55,6 +55,22 @@ class FrequentRows(nn.Module):
         """Give the rows to those of the ids [n] that occur most often, by a count for each."""
         self.assign(torch.from_numpy(np.asarray(ids)[self._most(torch.from_numpy(counts)).numpy()]))
 
+    @torch.no_grad()
+    def with_more(self, ids: Tensor, rows: Tensor) -> FrequentRows:
+        """The same with float32 rows [n, embedding_dim] for more ids [n], and other rows for ids that are there."""
+        before = values_of(self.table)
+        if rows.shape != (len(ids), before.shape[-1]) or len(torch.unique(ids)) < len(ids):
+            raise ValueError(
+                f"{len(ids)} ids, of which {len(torch.unique(ids))} are distinct, and rows of shape "
+                f"{tuple(rows.shape)}; give distinct ids, and a row of {before.shape[-1]} numbers for each"
+            )
+        is_kept = ~torch.isin(self.ids, ids)
+        ids, rows = torch.cat([self.ids[is_kept], ids]), torch.cat([before[is_kept], rows.to(before)])
+        more = FrequentRows(len(ids), rows.shape[-1], std=0.0, generator=torch.Generator()).to(before)
+        more.ids, order = ids.sort()
+        more.table = nn.Parameter(rows[order])
+        return more
+
     def _most(self, counts: Tensor) -> Tensor:
         """The places of the `num_ids` highest counts."""
         return counts.argsort(descending=True, stable=True)[: self.num_ids]
