@@ -19,10 +19,10 @@ from .writing import markers, new_picture, paragraphs, save_picture, table
 
 SEEDS = range(3)
 COMPRESSED = [name for name in SCHEMES if name != "full"]
-BYTES = (2, 4.5, 9, 16, 32, 64)
+BYTES = (2, 4.5, 9, 20, 64)
 # The two sizes that a reader looks at first, and the scheme that is new, come first.
 ORDER = [*((scheme, size) for size in (9, 4.5) for scheme in ("coded", "dhe", "quantized", "product-quantized"))]
-ORDER += [(scheme, size) for size in (9, 4.5, 16, 2, 32, 64) for scheme in COMPRESSED if (scheme, size) not in ORDER]
+ORDER += [(scheme, size) for size in (9, 4.5, 20, 2, 64) for scheme in COMPRESSED if (scheme, size) not in ORDER]
 
 DATA: dict[str, tuple[DataConfig, dict[str, str]]] = {
     "ML-1M": (MOVIELENS, {"auc": "AUC, %", "ndcg@10": "NDCG@10, %"}),
