@@ -15,6 +15,7 @@ from . import (
     elsewhere,
     experts,
     features,
+    few_bits,
     figure2,
     figure3,
     figures,
@@ -72,6 +73,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Teacher": teacher,
     "Joint features": features,
     "Replacing the tables of a DeepFM": deepfm,
+    "Weights in few bits": few_bits,
     "Choices: constants of the library": choices,
 }
 
