@@ -98,10 +98,13 @@ def test_a_config_that_is_no_json_object_is_refused(saved, text):
         load_scheme(saved)
 
 
-@pytest.mark.parametrize("change", [{"width": 9}, {"weight_bits": 6}, {"depth": 3}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"width": 9, "num_bits": 28}, {"depth": 3, "gain_bits": 5}, {"embedding_dim": 5}], ids=str
+)
 def test_weights_of_another_scheme_are_refused(saved, change, tmp_path):
-    own = json.loads((saved / "config.json").read_text())["arguments"]
-    save_scheme(tableless.DeepHashEmbedding(**(own | change)), tmp_path / "other")
+    config = json.loads((saved / "config.json").read_text())
+    change = {name: value for name, value in change.items() if name in config["arguments"]}
+    save_scheme(tableless.SCHEMES[config["scheme"]](**(config["arguments"] | change)), tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").replace(saved / "model.safetensors")
     with pytest.raises(ValueError, match=r"does not belong to the config.json beside it: .*(size mismatch|key)"):
         load_scheme(saved)
