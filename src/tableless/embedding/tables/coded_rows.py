@@ -145,7 +145,7 @@ class CodedRows(nn.Module):
         return self.read(begin, self.gain_bits), windows
 
     def read(self, begin: Tensor, count: int) -> Tensor:
-        """The number in the `count` bits that begin at `begin` [n]; 0 if there are none, which ONNX could not add up."""
+        """The number in the `count` bits that begin at `begin` [n]; 0 of no bits, which ONNX could not add up."""
         if not count:
             return torch.zeros_like(begin)
         return self._bits(begin.unsqueeze(-1) + torch.arange(count, device=begin.device))
