@@ -31,9 +31,12 @@ def run(folder, tests, *options, data=True):
     (folder / "data").mkdir() if data else None
     (folder / "conftest.py").write_text(CONFTEST.format(folder=str(folder / "data")))
     (folder / "test_it.py").write_text(ORDINARY + tests)
+    # Without the plugins of other tests, which take seconds to import: here in up to three processes.
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plugins = ["-p", "no:cacheprovider", "-p", "xdist"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", *options, "."],
-        capture_output=True, text=True, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "pytest", *plugins, "-c", os.devnull, "--rootdir", ".", *options, "."],
+        capture_output=True, text=True, cwd=folder, env=environment,
     )  # fmt: skip
     return done.returncode == 0, done.stdout
 

@@ -32,7 +32,7 @@ IDS = {
 HASHED = [
     name
     for name, scheme in SCHEMES.items()
-    if not scheme.is_the_table and hasattr(scheme.from_budget("1/2", embedding_dim=8, vocab_size=VOCAB), "hashes")
+    if not scheme.is_the_table and hasattr(scheme.from_budget("1/1", embedding_dim=8, vocab_size=300), "hashes")
 ]
 
 
