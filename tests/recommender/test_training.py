@@ -16,6 +16,7 @@ from tableless.data.loading import load_split
 from tableless.data.splits import split_leave_one_out
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.journal import TrainingJournal
+from tableless.recommender.recipes import train_teacher
 from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, as_trained, build_model, train_and_measure
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
@@ -81,7 +82,18 @@ def what_is_held(scheme, ids):
 
 
 # An MLP is slow to train, and what it asks of a scheme is the same for all schemes that are fitted alike.
-WITH_MLP = ("full", "hashing-trick", "low-rank", "dhe", "head-and-tail", "coded")
+# These three are fitted in one step, learned in many, and coded.
+WITH_MLP = ("hashing-trick", "dhe", "coded")
+CAMP_TRAINING = TrainConfig(epochs=40, batch_size=256, learning_rate=1e-2)
+
+
+@functools.cache
+def camp_table(backbone):
+    """The table that all schemes learn from, trained once: it is the same for all of them (test_recipes.py)."""
+    split, _ = camps()
+    return train_teacher(
+        build_model(ModelConfig(scheme="full", backbone=backbone), split, seed=0), split, CAMP_TRAINING
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,12 +107,13 @@ def test_every_scheme_learns_most_of_what_it_can_hold(scheme, backbone, recipe):
     """A scheme that stays at one half, as popularity does here, fails; so does one that loses what its rows can say."""
     split, _ = camps()
     config = ModelConfig(scheme=scheme, budget="1/2 parameters", backbone=backbone)
-    training = TrainConfig(epochs=40, batch_size=256, learning_rate=1e-2, recipe=recipe)
+    training = replace(CAMP_TRAINING, recipe=recipe)
     if SCHEMES[scheme].needs_table and recipe == "paper":
         with pytest.raises(ValueError, match="cannot be trained from nothing; take the recipe fast"):
             train_and_measure(DataConfig("camps"), config, training, split)
         return
-    model, results = train_and_measure(DataConfig("camps"), config, training, split)
+    table = camp_table(backbone) if recipe == "fast" and scheme != "full" else None
+    model, results = train_and_measure(DataConfig("camps"), config, training, split, teacher=table)
     highest = ceiling(build_model(as_trained(config, training), split, seed=0))
     assert abs(results["popularity_auc"] - 0.5) < 0.05
     assert results["auc"] > 0.5 + 0.6 * (highest - 0.5), highest
@@ -210,7 +223,7 @@ def test_the_best_epoch_is_kept_and_training_stops_when_it_gets_no_better():
 
 
 @pytest.mark.parametrize("scheme", ["full", "dhe"])
-def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path):
+def test_resuming_ends_with_the_weights_of_an_undisturbed_run(scheme, tmp_path, short_fits):
     class Crash(Exception):
         pass
 
@@ -288,28 +301,28 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
 
 def test_two_processes_train_the_same_model_and_go_on_with_it(tmp_path):
     """torchrun with two gloo processes: a result within noise of one process, and all resume from the same epoch."""
-    arguments = [
-        "train", "world:users=300,items=150,actions=12000", "--scheme", "dhe", "--budget", "1/1 parameters",
-        "--batch-size", "256", "--learning-rate", "0.005", "--json",
-    ]  # fmt: skip
-    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671", "-m"]
+    data = DataConfig(data="world:users=300,items=150,actions=12000")
+    config = ModelConfig(scheme="dhe", budget="1/1 parameters", embedding_dim=16)
+    training = TrainConfig(epochs=3, batch_size=256, learning_rate=5e-3)
+    one = train_and_measure(data, config, training, load_split(data))[1]
 
-    def train_by(launch, out, *options):
+    def train_by_two(epochs, *options):
+        arguments = [
+            "train", data.data, "--scheme", "dhe", "--budget", "1/1 parameters", "--embedding-dim", "16",
+            "--batch-size", "256", "--learning-rate", "0.005", "--epochs", str(epochs), "--json",
+        ]  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", *launch, "tableless", *arguments, "--out", str(tmp_path / out), *options],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            timeout=300,
-        )
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671",
+             "-m", "tableless", *arguments, "--out", str(tmp_path / "two"), *options],
+            capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    one = train_by([], "one", "--epochs", "4")
-    two = train_by(torchrun, "two", "--epochs", "4")
+    two = train_by_two(3)
     assert abs(one["auc"] - two["auc"]) < 0.03
-    assert one["epochs"] == two["epochs"] == 4
-    assert train_by(torchrun, "two", "--epochs", "6", "--resume")["epochs"] == 6
+    assert one["epochs"] == two["epochs"] == 3
+    assert train_by_two(4, "--resume")["epochs"] == 4
 
 
 def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
