@@ -273,7 +273,9 @@ def test_compare_ends_in_a_table_and_a_picture(tmp_path):
     assert {row["scheme"] for row in rows} == {"full", "low-rank"}
 
 
-def test_the_demonstration_compares_four_schemes_by_bytes_and_keeps_one_that_answers_for_anyone(tmp_path, monkeypatch):
+def test_the_demonstration_compares_four_schemes_by_bytes_and_keeps_one_that_answers_for_anyone(
+    tmp_path, monkeypatch, short_fits
+):
     monkeypatch.setattr(demo, "DEMO_DATA", f"{WORLD},seed={{seed}}")
     result = last_json(run("demo", "--out", str(tmp_path), "--json"))
     sizes = {row["scheme"]: row["bytes_per_id"] for row in result["rows"]}

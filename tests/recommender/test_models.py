@@ -126,7 +126,7 @@ class Nearness(Recommender):
         return {side: TableTarget(rows_of_table(scheme), torch.eye(scheme.embedding_dim)) for side, scheme in sides}
 
 
-def test_a_new_backbone_is_one_class_and_one_line(monkeypatch, tmp_path):
+def test_a_new_backbone_is_one_class_and_one_line(monkeypatch, tmp_path, short_fits):
     monkeypatch.setitem(BACKBONES, "nearness", Nearness)
     config = ModelConfig(scheme="dhe", budget="1/1 parameters", backbone="nearness", embedding_dim=8)
     training = TrainConfig(epochs=2, batch_size=512, learning_rate=1e-2)

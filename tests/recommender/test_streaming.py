@@ -6,7 +6,9 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from tableless import cli
 from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import GMF
@@ -74,15 +76,20 @@ def test_the_command_streams_a_directory_of_parquet_files(num_processes, tmp_pat
     (tmp_path / "data").mkdir()
     for part in range(3):
         frame[part::3].write_parquet(tmp_path / "data" / f"{part}.parquet")
-    launch = [sys.executable, "-m"]
-    if num_processes > 1:
-        launch += ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29673", "-m"]
-    done = subprocess.run(
-        [*launch, "tableless", "train", str(tmp_path / "data"), "--stream", "--budget", "60000", "--batch-size", "200",
-         "--out", str(tmp_path / "run"), "--json"],
-        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    arguments = [
+        "train", str(tmp_path / "data"), "--stream", "--budget", "60000", "--batch-size", "200",
+        "--out", str(tmp_path / "run"), "--json",
+    ]  # fmt: skip
+    if num_processes == 1:
+        done = CliRunner().invoke(cli.app, arguments)
+        assert done.exit_code == 0, done.output
+    else:
+        torchrun = ["torch.distributed.run", "--nproc-per-node", str(num_processes), "--master-port", "29673", "-m"]
+        done = subprocess.run(
+            [sys.executable, "-m", *torchrun, "tableless", *arguments],
+            capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["actions"] * num_processes == pytest.approx(6000, abs=2)
     assert result["embedding_parameters"] <= 60_000

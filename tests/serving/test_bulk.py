@@ -261,7 +261,7 @@ KILLS = """
 
 def test_kill_9_at_any_moment_leaves_nothing_wrong_and_a_restart_ends_the_same(run, tmp_path):
     random = np.random.default_rng(1)
-    for number in range(60):
+    for number in range(20):
         write_ids(tmp_path / "ids" / f"{number:02}.parquet", random.integers(-(2**63), 2**63 - 1, 3000))
     out, undisturbed = tmp_path / "out", tmp_path / "undisturbed"
     arguments = [str(run), str(tmp_path / "ids"), str(out), str(undisturbed), "6"]
