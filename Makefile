@@ -15,7 +15,7 @@ demo: setup
 	$(BIN)/tableless demo --out out/demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .
