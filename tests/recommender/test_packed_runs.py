@@ -36,7 +36,8 @@ class Crash(Exception):
 
 def crash_after(folder, epochs):
     def on_epoch(report):
-        if len((folder / "metrics.jsonl").read_text().splitlines()) == epochs:
+        metrics = folder / "metrics.jsonl"  # not there yet while a table is trained
+        if metrics.exists() and len(metrics.read_text().splitlines()) == epochs:
             raise Crash
 
     return on_epoch
@@ -121,6 +122,35 @@ def test_the_fast_recipe_ends_packed_as_well(tmp_path):
     assert model.users.packed
     assert model.users.weight_bits < 32
     assert results["auc"] == measure(RunDirectory(tmp_path).read_model()[0], small_split())["auc"]
+
+
+@pytest.mark.parametrize("name", ["dhe", "head-and-tail"])
+def test_the_fast_recipe_rounds_at_its_end_also_after_it_was_cut_off(name, tmp_path):
+    split, whole, parts = small_split(), tmp_path / "whole", tmp_path / "parts"
+    training, notes = replace(TRAINING, recipe="fast"), []
+    config = replace(MODELS[name], budget="1/1", options={**NETWORK, "weight_bits": 8})
+    _, results = train_and_measure(DATA, config, training, split, out=whole, on_note=notes.append)
+    assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", "tuning", "rounding"]
+    assert results["epochs"] == 3
+    assert all(0 < lost < 0.05 for lost in results["stages"][-1]["lost"].values())
+    assert sum("weights rounded by parts" in note for note in notes) == 2
+    with pytest.raises(Crash):
+        train_and_measure(DATA, config, training, split, out=parts, on_epoch=crash_after(parts, 2))
+    train_and_measure(DATA, config, training, split, out=parts, resume=True)
+    for file in ("model.safetensors", "resume.safetensors"):
+        one, other = load_file(whole / file), load_file(parts / file)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_the_fast_recipe_trains_weights_of_8_bits_as_floats():
+    """Until the end it is the training of the same network in float32, so the pair differs by rounding alone."""
+    training, losses = replace(TRAINING, recipe="fast"), {}
+    for bits in (8, 32):
+        reports = losses[bits] = []
+        config = ModelConfig(scheme="dhe", budget="1/1 parameters", options={**NETWORK, "weight_bits": bits})
+        train_and_measure(DATA, config, training, small_split(), on_epoch=reports.append)
+    assert [report.loss for report in losses[8]] == [report.loss for report in losses[32]]
 
 
 def test_the_paper_s_network_has_floats():

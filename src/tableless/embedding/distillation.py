@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.resources import keeping_freed_memory
+from .finishing import in_float32, round_by_parts
 from .fit_progress import FitProgress, FitReporter
 from .regression import (
     POOR,
@@ -35,6 +36,9 @@ _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
 # Networks learn rows with a mean of zero and this standard deviation, whatever the table's own are. Rows of 0.1 and 0.3
 # were fitted a little closer than rows of 1 and 3: the output of a network starts small.
 _STANDARD_DEVIATION = 0.3
+
+
+OnStep = Callable[[int, int, float], None]
 
 
 class PoorFitWarning(UserWarning):
@@ -89,7 +93,7 @@ def distil(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     seed: int = 0,
-    on_step: Callable[[int, int, float], None] | None = None,
+    on_step: OnStep | None = None,
     progress: Callable[[FitProgress], None] | bool | None = None,
 ) -> Distillation:
     """Fit a scheme to the rows of a trained table. The data that the table was trained on is not needed.
@@ -98,7 +102,8 @@ def distil(
     squares or a singular value decomposition). Networks learn the rows step by step; only they use the arguments from
     `visits` on. The scale and the mean of the table do not matter: networks learn rows without them, and get them back
     in their output layer. If a fit diverges, it begins again at half the learning rate. If a fit is worse than the mean
-    row, every id gets the mean row.
+    row, every id gets the mean row. Weights of 8 bits learn as float32, and are rounded by parts at the end
+    (finishing.py): that takes some more steps, which are counted from 1 again.
 
     A `tableless.embedding.PoorFitWarning` says so if more than a tenth of the variance is unexplained.
 
@@ -152,7 +157,11 @@ def distil(
         own = target.only(left)
         batch_size = batch_size or default_batch(len(own.rows), learner.num_experts)
         given = {"batch_size": batch_size, "learning_rate": learning_rate or rate_for(learner), "seed": seed}
-        cycle, is_mean = _learn(learner, own, visits, given, on_step, progress)
+        with FitReporter(progress, len(own.rows)) as reporter, in_float32(learner) as rounds_at_end:
+            cycle, is_mean = _learn(learner, own, visits, given, on_step, reporter)
+            if rounds_at_end and not is_mean:
+                errors: dict[str, Any] = {"metric": own.metric, "weights": own.weights}
+                round_by_parts(learner, own.ids, **errors, seed=seed, on_step=_teller(on_step, reporter))
         steps = cycle.steps
         settings = {"visits": cycle.visits, "batch_size": batch_size, "learning_rate": cycle.learning_rate}
     scheme.eval()
@@ -181,8 +190,8 @@ def _learn(
     target: Target,
     visits: int | None,
     given: Mapping[str, Any],
-    on_step: Callable[[int, int, float], None] | None,
-    progress: Callable[[FitProgress], None] | bool | None,
+    on_step: OnStep | None,
+    reporter: FitReporter,
 ) -> tuple[Cycle, bool]:
     """Learn the rows without their mean and scale, which the output layer gets afterwards (if the learner has one).
 
@@ -191,22 +200,15 @@ def _learn(
     layer = learner.output_layer
     mean, spread, beginning = target.mean(), target.spread(), copy_state(learner)
     scale = spread / _STANDARD_DEVIATION if spread else 1.0
-    with FitReporter(progress, len(target.rows)) as reporter:
-
-        def tell(step: int, steps: int, error: float) -> None:
-            reporter.on_step(step, steps, error)
-            if on_step:
-                on_step(step, steps, error)
-
-        cycle = learn_rows(
-            learner,
-            target if layer is None else target.standardised(mean, scale),
-            visits=visits or default_visits(len(target.rows)),
-            may_take_longer=visits is None,
-            **given,
-            on_step=tell if on_step or not reporter.is_silent else None,
-            say=reporter.say,
-        )
+    cycle = learn_rows(
+        learner,
+        target if layer is None else target.standardised(mean, scale),
+        visits=visits or default_visits(len(target.rows)),
+        may_take_longer=visits is None,
+        **given,
+        on_step=_teller(on_step, reporter),
+        say=reporter.say,
+    )
     settle_statistics(learner, target.ids)
     learner.eval()
     if layer is None:
@@ -221,6 +223,19 @@ def _learn(
         weight.zero_()
         bias.copy_(mean.to(bias).expand_as(bias))
     return cycle, True
+
+
+def _teller(on_step: OnStep | None, reporter: FitReporter) -> OnStep | None:
+    """Tells both of a step; None if nobody listens, so that the error need not be read."""
+    if reporter.is_silent:
+        return on_step
+
+    def tell(step: int, steps: int, error: float) -> None:
+        reporter.on_step(step, steps, error)
+        if on_step:
+            on_step(step, steps, error)
+
+    return tell
 
 
 @torch.no_grad()

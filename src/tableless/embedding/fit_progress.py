@@ -26,7 +26,8 @@ class FitProgress:
     """How far a fit of `tableless.distil` is.
 
     Attributes:
-        done: How many steps are done. It starts again at 1 if the fit has to begin again.
+        done: How many steps are done. It starts again at 1 if the fit has to begin again, and when weights are
+            rounded at its end.
         total: How many steps there are. A fit that is close enough ends before.
         error: The error of the step, as a share of the variance of the rows.
         seconds_left: How long the remaining steps will take.

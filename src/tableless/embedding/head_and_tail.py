@@ -84,6 +84,10 @@ class HeadAndTail(EmbeddingScheme):
         learner, _ = self.tail.fit_directly(ids, rows, metric=metric, weights=weights)
         return learner, ~self.head.take_over(ids, rows, weights)
 
+    def learned_part(self, ids: Tensor) -> tuple[EmbeddingScheme, Tensor]:
+        """The tail, and ids without a row."""
+        return self.tail, ~self.head.find(ids)[1]
+
     def pack(self) -> None:
         """Round rows and weights for good."""
         self.tail.pack()

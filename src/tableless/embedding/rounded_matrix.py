@@ -20,7 +20,8 @@ class RoundedMatrix(nn.Module):
 
     While it is trained it has float32 `values`, a parameter, which are rounded whenever they are used. Packed, it has
     `integers` and a `scale` for each row; with 16 bits it has `numbers`, which are bfloat16. Both forms give the same
-    numbers. `values` says what it starts with; without them it is packed and starts with zeros, to be loaded.
+    numbers. `values` says what it starts with; without them it is packed and starts with zeros, to be loaded. Unless it
+    `rounds`, its values are used as they are until it is packed (finishing.py).
     """
 
     values: nn.Parameter
@@ -34,6 +35,7 @@ class RoundedMatrix(nn.Module):
         self.shape = shape
         self.bits = bits
         self.packed = values is None
+        self.rounds = True
         # An empty tensor that follows `.half()` and `.to(...)`. It tells in which type to answer.
         self.register_buffer("_like", torch.empty(0), persistent=False)
         if values is not None:
@@ -46,10 +48,10 @@ class RoundedMatrix(nn.Module):
             self.register_buffer("scale", torch.zeros(shape[:-1], dtype=torch.bfloat16))
 
     def forward(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The whole matrix, rounded."""
+        """The whole matrix, rounded (if it `rounds`)."""
         dtype = dtype or self._like.dtype
         if not self.packed:
-            return rounded(self.values, self.bits).to(dtype)
+            return (rounded(self.values, self.bits) if self.rounds else self.values).to(dtype)
         return self.numbers.to(dtype) if self.bits == 16 else to_floats(self.as_integers(), self.scale).to(dtype)
 
     def rows(self, places: Tensor) -> Tensor:

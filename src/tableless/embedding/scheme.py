@@ -104,6 +104,10 @@ class EmbeddingScheme(nn.Module, ABC):
         """
         return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
 
+    def learned_part(self, ids: Tensor) -> tuple[EmbeddingScheme, Tensor]:
+        """The part that learns by steps, and the ids that get their vectors from it: a mask over `ids`."""
+        return self, torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+
     def expect_training_from_nothing(self) -> None:
         """Training from random weights is meant, so the scheme does not warn of it (by default it never does)."""
 

@@ -7,6 +7,8 @@ through weights that other ids share. A table has no such trouble. So the fast r
 2. The model's schemes are fitted to it. This is quick.
 3. The model is trained on the data for a few epochs more. The targets are what the table expects of each pair.
 
+Weights of 8 bits are float32 in all of them, and are rounded by parts at the end (embedding/finishing.py).
+
 Then the table is thrown away. A model of full tables is the teacher itself. Where a table would not fit in memory, the
 model is trained from nothing.
 
@@ -24,10 +26,11 @@ from typing import Any
 import torch
 
 from ..data.splits import Split
+from ..embedding.finishing import in_float32
 from .by_turns import fit_by_turns
 from .distributed import Processes
 from .models import Recommender
-from .teachers import Stage, Teacher, fit_to_teacher, is_table, teacher_training, untrained_teachers
+from .teachers import Stage, Teacher, fit_to_teacher, is_table, round_schemes, teacher_training, untrained_teachers
 from .training import EpochReport, Journal, TrainConfig, is_capped
 from .training_loop import OnBatch, OnEpoch, train_model
 
@@ -54,6 +57,11 @@ class Training:
     stages: list[Stage] = field(default_factory=list)
 
     @property
+    def on_data(self) -> Stage:
+        """The last stage that went over the data in epochs."""
+        return next(stage for stage in reversed(self.stages) if "epochs" in stage)
+
+    @property
     def is_capped(self) -> bool:
         """Did any stage end at its limit of epochs, and not by itself?"""
         return any(stage.get("capped", False) for stage in self.stages)
@@ -75,7 +83,8 @@ def train_by_recipe(
     """
     model.unpack()
     if config.recipe == "fast" and (is_table(model) or not is_too_large(model, split)):
-        return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
+        with in_float32(model):
+            return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
     for scheme in (model.users, model.items):
         if scheme.needs_table:
             raise ValueError(
@@ -149,7 +158,8 @@ def _train_fast(
         **several,
     )
     watchers.on_note(kept_in_words(last.reports))
-    return Training(last.reports, [*before, *last.stages])
+    rounding = round_schemes(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note) if teacher else []
+    return Training(last.reports, [*before, *last.stages, *rounding])
 
 
 def _fit_and_keep(

@@ -146,8 +146,8 @@ def train_and_measure(
         "num_items": split.num_known_items,
         "seconds": round(seconds, 2),
         "train_seconds": round(sum(report.seconds for report in training.reports), 2),
-        "epochs": training.stages[-1]["epochs"],
-        "best_epoch": training.stages[-1]["best_epoch"],
+        "epochs": training.on_data["epochs"],
+        "best_epoch": training.on_data["best_epoch"],
     }
     results |= {"choice": reason} if reason else {}
     warning = popularity_warning(

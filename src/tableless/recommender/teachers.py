@@ -15,6 +15,8 @@ from torch import Tensor
 
 from ..data.splits import Split
 from ..embedding.distillation import Distillation, PoorFitWarning, distil
+from ..embedding.finishing import has_weights_to_round, round_by_parts
+from ..embedding.scheme import EmbeddingScheme
 from ..embedding.tables import FullEmbedding
 from .models import Recommender
 from .scoring import scheme_inputs
@@ -81,6 +83,32 @@ def fit_side(
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
         return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=False)
+
+
+def round_schemes(
+    model: Recommender,
+    teacher: Recommender,
+    split: Split,
+    *,
+    seed: int = 0,
+    on_note: Callable[[str], None] = lambda text: None,
+) -> list[Stage]:
+    """Round the weights of networks that were trained `in_float32`. Returns what was done; nothing if there are none.
+
+    Errors count as they did when the schemes were fitted to the teacher.
+    """
+    start, lost = time.perf_counter(), dict[str, float]()
+    for side, (_, metric) in teacher.targets().items():
+        scheme: EmbeddingScheme = getattr(model, side)
+        if not has_weights_to_round(scheme):
+            continue
+        ids = scheme_inputs(scheme, known_ids(split, side)).to(next(scheme.parameters()).device)
+        network, is_learned = scheme.learned_part(ids)
+        lost[side] = round_by_parts(network, ids[is_learned], metric=metric, seed=seed)
+        on_note(f"{side}: weights rounded by parts, {lost[side]:.2%} of the variance of the vectors lost")
+    if not lost:
+        return []
+    return [{"stage": "rounding", "lost": lost, "seconds": round(time.perf_counter() - start, 2)}]
 
 
 def known_ids(split: Split, side: TableSide) -> NDArray[np.int64]:

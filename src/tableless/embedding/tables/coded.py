@@ -92,8 +92,7 @@ class CodedEmbedding(EmbeddingScheme):
         self.window = window
         self.rotated = rotated
         self.num_added = num_added
-        self.initial_std = initial_std
-        self.seed = seed
+        self.initial_std, self.seed = initial_std, seed
         self.finder = IdRows(vocab_size, derive_seed(seed, "rows"))
         shared: dict[str, Any] = {"initial_std": initial_std, "seed": seed}
         bits = {"num_bits": num_bits, "gain_bits": gain_bits, "check_bits": check_bits, "window": window}
@@ -184,13 +183,15 @@ class CodedEmbedding(EmbeddingScheme):
         else:  # rows stay where they are, because they may be a file that is larger than memory
             distinct, order = ids, place.argsort()
         places, checks = self.finder.build(distinct).numpy(), self.rows.checks(distinct).numpy()
-        settings: dict[str, Any] = {"metric": metric, "weights": weights, "on_rows": self.on_rows}
-        mean = self.rows.write(rows, places, checks, order=order, **settings)
+        mean = self.rows.write(rows, places, checks, order=order, metric=metric, weights=weights, on_rows=self.on_rows)
         if self.unknown is not None and self.unknown.mean is not None:
             self.unknown.mean.copy_(torch.from_numpy(mean))
-        if self.tail is not None:
-            return self.tail.fit_directly(ids, rows, metric=metric, weights=weights)
-        return self, torch.zeros_like(ids, dtype=torch.bool)
+        self.expect_training_from_nothing()
+        return self.learned_part(ids)
+
+    def learned_part(self, ids: Tensor) -> tuple[EmbeddingScheme, Tensor]:
+        """A network, if there is one, for all ids."""
+        return self.tail or self, torch.full_like(ids, self.tail is not None, dtype=torch.bool)
 
     def add(self, ids: Tensor, rows: Tensor) -> None:
         """Take more ids, or other vectors for ids that are there, as float32 rows beside the codes.
