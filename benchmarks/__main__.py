@@ -1,4 +1,7 @@
-"""All benchmarks but `memory` and `soak`, into RESULTS.md and growth.png. With `--quick` they are only tried out."""
+"""All benchmarks but `memory` and `soak`, into RESULTS.md and growth.png. With `--quick` they are only tried out.
+
+With `--only NAME` one of them is run again, and its section alone is replaced.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of RESULTS.md and growth.png")
+    parser.add_argument("--only", choices=list(MEASURES), help="run this one, and replace its section in RESULTS.md")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else {}
+    if arguments.only:
+        _replace(
+            arguments.out / "RESULTS.md", arguments.only, MEASURES[arguments.only](**sizes.get(arguments.only, {}))
+        )
+        return
     start, tables = time.perf_counter(), list[str]()
     for name, measure in MEASURES.items():
         tables.append(_section(name, measure(**sizes.get(name, {}))))
@@ -70,6 +79,18 @@ def _head(quick: bool, seconds: float) -> str:
         "Medians, and the range over repetitions; ratios are taken within a repetition; one thread, unless a row says "
         f"otherwise. Written by `python -m benchmarks`; change nothing here by hand.{warning}"
     )
+
+
+def _replace(path: Path, name: str, rows: list[Row]) -> None:
+    """Put a section of its own date into the results in the place of the old one."""
+    with on_threads(1):
+        machine = describe_machine()
+    before, heading, after = path.read_text(encoding="utf-8").partition(f"## {name}.py\n")
+    if not heading:
+        raise ValueError(f"{path} has no section of {name}.py; run all benchmarks first")
+    rest = after.partition("\n## ")
+    section = f"{_section(name, rows)}\n\nThis section was measured by itself: {machine}. {date.today():%Y-%m-%d}.\n"
+    path.write_text(before + section + rest[1] + rest[2], encoding="utf-8")
 
 
 def _section(name: str, rows: list[Row]) -> str:

@@ -4,8 +4,8 @@ A vector is a *gain*, its length in steps, times a direction. Each dimension of 
 where the vectors differ most. The bits of all dimensions stand in a row that is bent to a circle. A dimension reads a
 *window*: its own bits and those just before them, `length` bits in all. A list of *levels*, one for each window, says
 which number that is. So dimensions share bits, and the best code of a vector is found by dynamic programming
-(`kernels/trellis.py`). At 2 bits a dimension this leaves .085 of a normal variance; the best levels for each dimension
-by itself leave .118, and .063 is the least that any code can leave.
+(`kernels/trellis_search.py`). At 2 bits a dimension this leaves .085 of a normal variance; the best levels for each
+dimension by itself leave .118, and .063 is the least that any code can leave.
 
 The bits of a row, from the lowest: the gain, check bits, the direction. Row r begins at bit r · `num_bits`.
 The window of a dimension ends with its own bits: if these are the bits a … b - 1 of the direction, its window has the
@@ -30,6 +30,7 @@ MOST_BITS = 6
 """Bits of one dimension. More would improve on float16."""
 _LEFT = [1.0, 0.31, 0.085, 0.0235, 0.0063, 0.0017, 0.00045]
 """The share of a normal variance that is left after 0 to 6 bits, as measured with windows of 8 bits."""
+_FEWEST_ROWS = 256  # for which another thread is woken
 _ROUNDS = 10  # how often the levels are fitted
 
 
@@ -50,13 +51,19 @@ class TrellisCode:
 
     def windows(self, directions: Doubles) -> Windows:
         """The best window of each dimension that has bits: [n, dims] -> [n, dims with bits]."""
-        from ..kernels import trellis as loops
+        from ..kernels.resources import in_parallel
+        from ..kernels.trellis_search import best_windows
 
         own = self.bits > 0
         out = np.empty((len(directions), int(own.sum())), np.uint8)
         rows = np.ascontiguousarray((directions - self.mean)[:, own], np.float32)
         levels, scale = self.levels.astype(np.float32), self.scale[own].astype(np.float32)
-        loops.best_windows(rows, scale, self.bits[own], levels, out)
+        bits = self.bits[own]
+
+        def search(start: int, stop: int) -> None:
+            best_windows(rows[start:stop], scale, bits, levels, out[start:stop])
+
+        in_parallel(search, len(rows), fewest=_FEWEST_ROWS)
         return out
 
     def directions(self, windows: Windows) -> Doubles:

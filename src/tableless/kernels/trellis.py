@@ -1,6 +1,6 @@
-"""Compiled loops for rows coded by a trellis: the search for the best code, and the way back to the vector.
+"""Compiled loops for rows coded by a trellis: writing bits, and the way back to the vector.
 
-`embedding/trellis.py` says what the code is.
+`embedding/trellis.py` says what the code is, and `trellis_search.py` finds it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Floats, Int32s, Int64s, UInt8s
+from . import Floats, Int32s, Int64s
 from .compiling import compiled
 from .id_rows import find_rows, hash_of
 
@@ -16,85 +16,6 @@ UInt64s = NDArray[np.uint64]
 
 _u64 = np.uint64
 _TOGETHER = 64  # rows that are decoded together: all of what is read for them stays in the cache
-
-
-@compiled(fastmath=True)
-def best_windows(rows: Floats, scale: Floats, bits: Int64s, levels: Floats, out: UInt8s) -> None:
-    """The code of each row [n, dims] with the least squared error, as the window of each dimension [n, dims].
-
-    `bits` [dims] are at least 1, and at least log2 of the number of `levels` together. Dynamic programming: the cost of
-    each window at a dimension is its own error and the cost of the cheapest window that can stand before it. The bits
-    of a row are a circle, so that its beginning depends on its end. The first pass begins in the middle and shows what
-    a good code has at the seam; the second pass keeps to that.
-    """
-    num_rows, dims = rows.shape
-    num_windows = len(levels)
-    length = 0
-    while (1 << length) < num_windows:
-        length += 1
-    cost, cheapest = np.empty(num_windows, np.float32), np.empty(num_windows, np.float32)
-    before = np.empty((dims, num_windows), np.uint8)
-    path = np.empty(dims, np.int64)
-    for row in range(num_rows):
-        seam = -1
-        for number in range(2):
-            first = dims // 2 if number == 0 else 0
-            _start(rows[row, first], scale[first], levels, seam, length - bits[0], cost)
-            for step in range(1, dims):
-                dim = (first + step) % dims
-                _advance(rows[row, dim], scale[dim], bits[dim], length, levels, cost, cheapest, before[step])
-            last = _cheapest_end(cost, seam, length - bits[0])
-            for step in range(dims - 1, -1, -1):
-                path[step] = last
-                if step:
-                    width = bits[(first + step) % dims]
-                    last = ((last << width) & (num_windows - 1)) | before[step, last & ((num_windows >> width) - 1)]
-            if number == 0:
-                seam = path[(dims - first) % dims] & ((num_windows >> bits[0]) - 1)
-        for dim in range(dims):
-            out[row, dim] = path[dim]
-
-
-@compiled(inline="always")
-def _start(value: float, scale: float, levels: Floats, seam: int, shared: int, cost: Floats) -> None:
-    """The cost of each window at the first dimension. With a seam its lower `shared` bits are given."""
-    for window in range(len(levels)):
-        error = value - scale * levels[window]
-        cost[window] = error * error
-        if seam >= 0 and (window & ((1 << shared) - 1)) != seam:
-            cost[window] = np.inf
-
-
-@compiled(inline="always")
-def _advance(
-    value: float, scale: float, width: int, length: int, levels: Floats, cost: Floats, cheapest: Floats, before: UInt8s
-) -> None:
-    """From the costs at one dimension to those at the next, which adds `width` bits on top of each window."""
-    shared = len(levels) >> width
-    for low in range(shared):  # windows before a window share their upper bits with its lower ones
-        best, which = np.float32(np.inf), 0
-        for dropped in range(1 << width):
-            own = cost[(low << width) | dropped]
-            if own < best:
-                best, which = own, dropped
-        cheapest[low] = best
-        before[low] = which
-    for window in range(len(levels)):
-        error = value - scale * levels[window]
-        cost[window] = cheapest[window & (shared - 1)] + error * error
-
-
-@compiled(inline="always")
-def _cheapest_end(cost: Floats, seam: int, shared: int) -> int:
-    """The cheapest window at the last dimension. With a seam its upper `shared` bits are given."""
-    best, which = np.float32(np.inf), 0
-    rest = 0
-    while (1 << (rest + shared)) < len(cost):
-        rest += 1
-    for window in range(len(cost)):
-        if cost[window] < best and (seam < 0 or (window >> rest) == seam):
-            best, which = cost[window], window
-    return which
 
 
 @compiled()
