@@ -5,7 +5,6 @@ import sys
 import faiss
 import numpy as np
 import pytest
-
 from benchmarks.__main__ import _replace
 from benchmarks.coded import _coding
 from benchmarks.compress import _trained
