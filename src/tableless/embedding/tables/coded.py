@@ -90,8 +90,7 @@ class CodedEmbedding(EmbeddingScheme):
         self.gain_bits = gain_bits
         self.check_bits = check_bits
         self.window = window
-        self.rotated = rotated
-        self.num_added = num_added
+        self.rotated, self.num_added = rotated, num_added
         self.initial_std, self.seed = initial_std, seed
         self.finder = IdRows(vocab_size, derive_seed(seed, "rows"))
         shared: dict[str, Any] = {"initial_std": initial_std, "seed": seed}
@@ -182,6 +181,7 @@ class CodedEmbedding(EmbeddingScheme):
             order = torch.arange(len(distinct))
         else:  # rows stay where they are, because they may be a file that is larger than memory
             distinct, order = ids, place.argsort()
+        del place  # of millions of ids: each such list takes as much memory as their codes
         places, checks = self.finder.build(distinct).numpy(), self.rows.checks(distinct).numpy()
         mean = self.rows.write(rows, places, checks, order=order, metric=metric, weights=weights, on_rows=self.on_rows)
         if self.unknown is not None and self.unknown.mean is not None:

@@ -89,6 +89,8 @@ class CodedRows(nn.Module):
 
     def checks(self, ids: Tensor) -> Tensor:
         """The check bits of ids: lower bits of another hash than the one that finds the row."""
+        if not self.check_bits:
+            return torch.from_numpy(np.zeros(ids.shape, np.int64))  # takes no memory until somebody writes to it
         return mix_ids(ids ^ _CHECK) & ((1 << self.check_bits) - 1)
 
     def is_known(self, ids: Tensor, rows: Tensor) -> Tensor:
@@ -174,14 +176,15 @@ class CodedRows(nn.Module):
         Returns the weighted mean of the vectors.
         """
         code, turn, back = self._fitted(rows, order, metric, weights)
-        words, begin = np.zeros(len(self.codes), np.uint64), places * self.num_bits
-        share, mean = (weights.double() / weights.double().sum()).numpy(), np.zeros(self.embedding_dim)
+        words, mean = np.zeros(len(self.codes), np.uint64), np.zeros(self.embedding_dim)
+        total = weights.double().sum()
         for start in range(0, len(rows), step := max(1, _BLOCK // self.embedding_dim)):
             part = slice(start, start + step)
             block = rows[part].double().numpy()
-            mean += share[part] @ block
+            mean += (weights[part].double() / total).numpy() @ block
             gains, windows = code.encode(block @ turn)
-            write_row(words, begin[part], [(self.gain_bits, gains), (self.check_bits, checks[part])], windows, code)
+            fields = [(self.gain_bits, gains), (self.check_bits, checks[part])]
+            write_row(words, places[part] * self.num_bits, fields, windows, code)
             if on_rows is not None:
                 on_rows(min(start + step, len(rows)), len(rows))
         self.codes.copy_(torch.from_numpy(words.view(np.int64)))
