@@ -165,7 +165,7 @@ def test_the_scheme_of_contributing_takes_twelve_lines_and_keeps_the_contract(tm
     namespace: dict[str, object] = {}
     exec(code, namespace)
     monkeypatch.setitem(SCHEMES, "product", namespace["ProductOfRows"])
-    contract.test_any_leading_shape_gives_one_vector_per_id("product", (2, 3), True)
+    contract.test_any_leading_shape_gives_one_vector_per_id("product", True)
     contract.test_another_seed_gives_other_vectors_and_the_same_seed_the_same("product")
     contract.test_gradient_reaches_every_parameter("product")
     contract.test_embeddings_start_at_the_scale_of_recommenders("product")
