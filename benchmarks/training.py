@@ -24,9 +24,9 @@ from tableless.data.splits import Split
 from tableless.kernels.resources import keeping_freed_memory
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.models import Recommender
-from tableless.recommender.recipes import fine_tuning
 from tableless.recommender.runs import ModelConfig, build_model
 from tableless.recommender.scoring import model_scores
+from tableless.recommender.stage_settings import fine_tuning
 from tableless.recommender.training import TrainConfig
 from tableless.recommender.training_loop import train_model
 from tableless.serving.timing import bare_products

@@ -54,8 +54,8 @@ class Choice:
         return [settings(data, self.scheme, budget, seed, recipe="fast", options=options) | what for seed in SEEDS]
 
 
-_RECIPES, _GMF, _FIT, _REGRESSION, _NETWORK = (
-    "tableless.recommender.recipes",
+_STAGES, _GMF, _FIT, _REGRESSION, _NETWORK = (
+    "tableless.recommender.stage_settings",
     "tableless.recommender.models",
     "tableless.embedding.distillation",
     "tableless.embedding.regression",
@@ -65,7 +65,7 @@ _ALL = [
     Choice("weight decay of the table", f"{_GMF}:GMF.table_decay", [0.0, 0.1, 0.2, 0.3], scheme="full"),
     Choice("weight decay of the table to learn from", f"{_GMF}:GMF.table_decay", [0.0, 0.1, 0.2, 0.3]),
     Choice("power of σ in the weights of the fit", f"{_GMF}:_POWER", [0.0, 0.125, 0.25, 0.5]),
-    Choice("epochs of the last stage", f"{_RECIPES}:FINE_TUNING_EPOCHS", [5, 10, 20]),
+    Choice("epochs of the last stage", f"{_STAGES}:FINE_TUNING_EPOCHS", [5, 10, 20]),
     Choice("learning rate of the fit", f"{_REGRESSION}:_RATE", [0.01, 0.03, 0.06]),
     Choice("share of an expert's rows in a batch of the fit", f"{_REGRESSION}:_SHARE", [1 / 16, 1 / 8, 1 / 4]),
     Choice("visits of all rows together in the fit", f"{_FIT}:_ALL_VISITS", [1_500_000, 3_000_000, 6_000_000]),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tableless.files.whole import Line
 from tableless.recommender.models import GMF
-from tableless.recommender.recipes import FINE_TUNING_EPOCHS
+from tableless.recommender.stage_settings import FINE_TUNING_EPOCHS
 from tableless.recommender.training import TrainConfig
 
 from .feature_data import FeatureData, Numbers, load_features

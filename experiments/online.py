@@ -106,7 +106,9 @@ def _popularity(users: Ids, items: Ids, settings: Settings) -> dict[str, Any]:
     for start in range(0, len(items), settings["batch_size"]):
         part = slice(start, start + settings["batch_size"])
         reservoir.offer(items[part])
-        others = counts[np.searchsorted(distinct, reservoir.draw(len(items[part]), TrainConfig.num_negatives))]
+        others = counts[
+            np.searchsorted(distinct, reservoir.draw(len(items[part]), TrainConfig().negatives(are_shared=False)))
+        ]
         own = counts[rows[part], None]
         total += float(((others < own) + (others == own) / 2).mean(-1).sum())
         seen += len(items[part])

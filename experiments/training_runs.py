@@ -22,7 +22,8 @@ from tableless.files.whole import load_tensors, save_tensors, write_text
 from tableless.recommender.models import Recommender, describe_recommender
 from tableless.recommender.recipes import train_teacher
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
-from tableless.recommender.teachers import Teacher, teacher_training, untrained_teachers
+from tableless.recommender.stage_settings import teacher_training
+from tableless.recommender.teachers import Teacher, untrained_teachers
 from tableless.recommender.training import TrainConfig
 
 from .running import Settings
@@ -70,7 +71,19 @@ def settings(
     training = replace(training or TrainConfig(), seed=seed, recipe=recipe)
     # `new_ids` only matters for the scheme auto, which no experiment has. Lines from before it are not to be lost.
     described = {name: value for name, value in asdict(model).items() if name != "new_ids"}
-    return {"data": data.settings(), "model": described, "train": asdict(training)}
+    return {"data": data.settings(), "model": described, "train": _as_lines_say(training)}
+
+
+def _as_lines_say(training: TrainConfig) -> dict[str, Any]:
+    """The settings of a training, without those that came later and say nothing of a loss of pairs.
+
+    So lines and tables of earlier versions are still found.
+    """
+    if training.loss != "bce" or training.select != "auc":
+        return asdict(training)
+    later = ("loss", "temperature", "similarity", "popularity", "select")
+    described = {name: value for name, value in asdict(training).items() if name not in later}
+    return described | {"num_negatives": training.negatives(are_shared=False)}
 
 
 def of_parameters(share: str) -> str:
@@ -107,7 +120,7 @@ def perform_on(split: Split, settings: Settings, built: Recommender | None = Non
 def kept_teacher(model: Recommender, data: DataConfig, split: Split, training: TrainConfig) -> Teacher:
     """The table that a model learns from; from the disk, if it was trained before."""
     tables = untrained_teachers(model, split)
-    path = _teacher_path(tables, data, training)
+    path = _teacher_path(tables, data, split, training)
     stages = path.with_suffix(".json")
     if not (path.exists() and stages.exists()):
         teacher = train_teacher(model, split, training)
@@ -119,9 +132,11 @@ def kept_teacher(model: Recommender, data: DataConfig, split: Split, training: T
     return Teacher(tables[-1], json.loads(stages.read_text(encoding="utf-8")))
 
 
-def _teacher_path(tables: Sequence[Recommender], data: DataConfig, training: TrainConfig) -> Path:
+def _teacher_path(tables: Sequence[Recommender], data: DataConfig, split: Split, training: TrainConfig) -> Path:
     """By everything that the last of the tables depends on."""
-    lessons = [[describe_recommender(table), asdict(teacher_training(training, table))] for table in tables]
+    lessons = [
+        [describe_recommender(table), _as_lines_say(teacher_training(training, table, split))] for table in tables
+    ]
     identity = json.dumps([data.settings(), lessons], sort_keys=True)
     return _TEACHERS / f"{sha256(identity.encode()).hexdigest()[:16]}.safetensors"
 

@@ -101,3 +101,55 @@ def test_a_random_order_visits_everything_once_whether_shuffled_or_strided(limit
         assert sorted(orders[-1]) == list(range(1001))
         assert 300 < parts[0].mean() < 700, "a batch is spread over all the data"
     assert orders[0] != orders[1]
+
+
+def test_shared_negatives_are_distinct_and_say_whose_own_they_are():
+    train = small_split().train
+    chosen = set(zip(train.user_rows().tolist(), train.items.tolist(), strict=True))
+    examples = []
+    for batch in make(train, num_negatives=30, is_shared=True).epoch(0):
+        users, drawn = batch.users[batch.user].tolist(), batch.items[batch.shared.place].tolist()
+        assert len(set(drawn)) == len(drawn) <= 30
+        own = set(zip(*batch.shared.own.tolist(), strict=True))
+        expected = {
+            (row, at) for row, user in enumerate(users) for at, item in enumerate(drawn) if (user, item) in chosen
+        }
+        assert own == expected
+        examples += zip(users, batch.items[batch.item[:, 0]].tolist(), strict=True)
+        assert batch.weight is None
+        assert batch.shared.correction is None
+    assert sorted(examples) == sorted(chosen), "every action once"
+
+
+def test_ranks_share_the_negatives_too():
+    train = small_split().train
+    settings = {"num_negatives": 30, "is_shared": True}
+    alone = [batch.items[batch.shared.place].tolist() for batch in make(train, **settings).epoch(3)]
+    for rank in range(2):
+        share = make(train, rank=rank, world_size=2, **settings).epoch(3)
+        assert [batch.items[batch.shared.place].tolist() for batch in share] == alone
+
+
+def test_a_batch_shares_all_items_where_there_are_no_more_than_are_asked_for():
+    train = small_split().train
+    batch = next(make(train, num_negatives=500, is_shared=True, by_popularity=0.5).epoch(0))
+    assert sorted(batch.items[batch.shared.place].tolist()) == list(range(train.num_items))
+    assert batch.shared.correction is None, "every item is there, so none more often"
+
+
+def test_draws_by_popularity_are_corrected_by_how_often_an_item_is_there():
+    train = small_split().train
+    settings = {"num_negatives": 20, "is_shared": True, "by_popularity": 1.0, "batch_size": 16}
+    source, times, batches_seen, correction = make(train, **settings), np.zeros(train.num_items), 0, {}
+    for epoch in range(12):
+        for batch in source.epoch(epoch):
+            drawn = batch.items[batch.shared.place].tolist()
+            times[drawn] += 1
+            batches_seen += 1
+            correction |= dict(zip(drawn, batch.shared.correction.tolist(), strict=True))
+    rows = np.array(sorted(correction))
+    share = times[rows] / batches_seen
+    expected = np.exp([correction[row] for row in rows]) * 20 / train.num_items
+    error = np.sqrt(expected * (1 - expected) / batches_seen)
+    assert np.abs(share - expected).max() < 5 * error.max()
+    assert share.max() > 3 * share.min(), "popular items are there more often"

@@ -12,10 +12,11 @@ from tableless.embedding import distillation
 from tableless.recommender import recipes
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.models import GMF, MLP
-from tableless.recommender.recipes import Watchers, fine_tuning, train_by_recipe, train_teacher
+from tableless.recommender.recipes import Watchers, train_by_recipe, train_teacher
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores
-from tableless.recommender.teachers import fit_to_teacher, teacher_training, untrained_teachers
+from tableless.recommender.stage_settings import fine_tuning, teacher_training
+from tableless.recommender.teachers import fit_to_teacher, untrained_teachers
 from tableless.recommender.training import TrainConfig
 from tableless.recommender.training_loop import train_model
 from tests.data.tiny import small_split
@@ -75,9 +76,9 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
     split = small_split()
     model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone="mlp"), split, seed=0)
     gmf, mlp = untrained_teachers(model, split)
-    assert teacher_training(TRAINING, gmf) == replace(TRAINING, weight_decay=GMF.table_decay)
-    assert teacher_training(TRAINING, mlp) == TRAINING
-    assert teacher_training(replace(TRAINING, weight_decay=0.5), gmf).weight_decay == 0.5
+    assert teacher_training(TRAINING, gmf, split) == replace(TRAINING, weight_decay=GMF.table_decay)
+    assert teacher_training(TRAINING, mlp, split) == TRAINING
+    assert teacher_training(replace(TRAINING, weight_decay=0.5), gmf, split).weight_decay == 0.5
 
 
 def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to_an_epoch():
@@ -204,3 +205,65 @@ def test_the_teacher_of_an_mlp_learns_from_a_gmf(backbone, kinds, monkeypatch, s
     model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters", backbone=backbone), small_split(), seed=0)
     train_by_recipe(model, small_split(), TrainConfig(epochs=1))
     assert lessons == list(zip([*kinds, kinds[-1]], [None, *kinds], strict=True))
+
+
+@pytest.mark.parametrize("loss", ["softmax", "bpr"])
+@pytest.mark.parametrize("backbone", ["gmf", "mlp"])
+def test_every_stage_is_trained_by_the_loss_that_was_asked_for(loss, backbone, short_fits):
+    config = replace(TRAINING, epochs=3, learning_rate=1e-3 if loss == "softmax" else 5e-3, loss=loss)
+    _, results = train_and_measure(
+        DATA, ModelConfig(scheme="dhe", budget="1/2 parameters", backbone=backbone), config, small_split()
+    )
+    trained = [stage for stage in results["stages"] if "settings" in stage]
+    assert {stage["settings"]["loss"] for stage in trained} == {loss}
+    assert results["auc"] > (results["popularity_auc"] if backbone == "gmf" else 0.55), (
+        "three epochs are few for an MLP"
+    )
+
+
+def test_a_table_by_softmax_ranks_the_top_better_than_one_by_pairs():
+    split = world()
+    found = {}
+    for loss in ("bce", "softmax"):
+        _, found[loss] = train_and_measure(
+            DATA, ModelConfig(scheme="full", embedding_dim=8), TrainConfig(loss=loss), split
+        )
+    assert found["softmax"]["ndcg@10"] > found["bce"]["ndcg@10"]
+    assert found["softmax"]["auc"] > found["bce"]["auc"] - 0.01
+
+
+def test_after_a_softmax_the_scores_of_a_teacher_are_logits_of_it():
+    split = small_split()
+    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters"), split, seed=0)
+    teacher = train_teacher(model, split, replace(TRAINING, epochs=2, loss="softmax", temperature=0.4)).model
+    lengths = teacher.prepare_users(teacher.users(torch.arange(split.num_known_users))).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 1 / 0.4))
+
+
+def test_cosines_leave_items_of_one_length_and_are_refused_where_no_table_is():
+    split = small_split()
+    config = replace(TRAINING, epochs=2, loss="softmax", similarity="cosine")
+    model, _ = train_and_measure(DATA, ModelConfig(scheme="full"), config, split)
+    lengths = model.items.table.norm(dim=1)
+    torch.testing.assert_close(lengths, torch.ones_like(lengths))
+    with pytest.raises(ValueError, match="similarity='direction'"):
+        train_and_measure(
+            DATA, ModelConfig(scheme="hashing-trick", budget="1/2"), replace(config, recipe="paper"), split
+        )
+
+
+def test_the_epoch_that_is_kept_is_the_best_by_what_was_selected():
+    split = small_split()
+    reports = []
+    train_and_measure(
+        DATA,
+        ModelConfig(scheme="full"),
+        replace(TRAINING, epochs=6, select="ndcg@10"),
+        split,
+        on_epoch=reports.append,
+    )
+    values = [report.selected for report in reports]
+    assert all(value is not None for value in values)
+    kept = max(report.epoch for report in reports if report.is_best)
+    assert values[kept] == max(values)
+    assert [report.validation_auc for report in reports] != values

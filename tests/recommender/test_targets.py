@@ -1,29 +1,90 @@
+import math
+
+import pytest
 import torch
 
-from tableless.recommender.batches import Batch
+from tableless.recommender.batches import Batch, SharedNegatives
+from tableless.recommender.losses import LOSSES, hide_own, scores_of_batch
 from tableless.recommender.runs import ModelConfig, build_model
-from tableless.recommender.scoring import what_happened, what_is_expected
+from tableless.recommender.scoring import ModelInputs
 from tests.data.tiny import small_split
 
-BATCH = Batch(
-    users=torch.tensor([3, 5]),
-    items=torch.tensor([7, 2, 9]),
-    user=torch.tensor([1, 0]),
-    item=torch.tensor([[0, 1], [2, 0]]),
+ROWS = {"users": torch.tensor([3, 5]), "items": torch.tensor([7, 2, 9]), "user": torch.tensor([1, 0])}
+BATCH = Batch(**ROWS, item=torch.tensor([[0, 1], [2, 0]]), weight=None)
+SHARED = Batch(
+    **ROWS,
+    item=torch.tensor([[0], [2]]),
     weight=None,
+    shared=SharedNegatives(torch.tensor([1, 0]), own=torch.tensor([[0], [1]]), correction=torch.tensor([0.5, 0.0])),
 )
+SCORES = torch.tensor([[2.0, -1.0, 0.5], [0.0, 1.0, -3.0]])
 
 
-def test_what_happened_is_the_first_of_each_row():
-    assert what_happened(BATCH).tolist() == [[1, 0], [1, 0]]
-
-
-def test_a_teacher_expects_by_rows_what_its_own_scores_say():
+def scores(batch, similarity):
     split = small_split()
-    teacher = build_model(ModelConfig(scheme="full"), split, seed=0)
+    model = build_model(ModelConfig(scheme="full"), split, seed=0)
+    with torch.no_grad():
+        model.weight.copy_(torch.linspace(0.5, 2, 32))
+    inputs = ModelInputs.of(model, split.train)
+    return model, scores_of_batch(model, inputs, batch, temperature=0.5, similarity=similarity)
 
-    expected = what_is_expected(teacher, split)(BATCH)
 
-    scores = teacher(torch.tensor([5, 3]), torch.tensor([[7, 2], [9, 7]]))
-    torch.testing.assert_close(expected, scores.sigmoid())
-    assert not expected.requires_grad
+def test_the_scores_of_a_batch_are_those_of_its_rows():
+    model, found = scores(BATCH, "direction")
+    torch.testing.assert_close(found, model(torch.tensor([5, 3]), torch.tensor([[7, 2], [9, 7]])))
+
+
+@pytest.mark.parametrize("similarity", ["direction", "cosine", "product"])
+def test_shared_items_are_scored_with_every_user_of_the_batch(similarity):
+    model, found = scores(SHARED, similarity)
+    expected = model(torch.tensor([5, 3]), torch.tensor([[7, 2, 7], [9, 2, 7]])).detach()
+    users = (model.users(torch.tensor([5, 3])) * model.weight).norm(dim=-1, keepdim=True).detach()
+    items = model.items(torch.tensor([[7, 2, 7], [9, 2, 7]])).norm(dim=-1).detach()
+    if similarity != "product":
+        expected = expected / users / 0.5
+    if similarity == "cosine":
+        expected = expected / items
+    torch.testing.assert_close(found.detach(), expected - torch.tensor([0.0, 0.5, 0.0]))
+
+
+def test_what_a_user_has_chosen_is_hidden_from_this_user_alone():
+    assert hide_own(SCORES, SHARED).isinf().tolist() == [[False, False, True], [False, False, False]]
+    assert torch.equal(hide_own(SCORES, BATCH), SCORES)
+
+
+def test_each_loss_is_what_its_formula_says():
+    def log_sigmoid(x):
+        return -math.log1p(math.exp(-x))
+
+    pairs = [(2.0, 1), (-1.0, -1), (0.5, -1), (0.0, 1), (1.0, -1), (-3.0, -1)]
+    assert float(LOSSES["bce"](SCORES, None, None)) == pytest.approx(-sum(log_sigmoid(s * y) for s, y in pairs) / 6)
+    chosen = [2 - math.log(math.exp(2) + math.exp(-1) + math.exp(0.5)), -math.log(1 + math.e + math.exp(-3))]
+    assert float(LOSSES["softmax"](SCORES, None, None)) == pytest.approx(-sum(chosen) / 2)
+    leads = [3.0, 1.5, -1.0, 3.0]
+    assert float(LOSSES["bpr"](SCORES, None, None)) == pytest.approx(-sum(map(log_sigmoid, leads)) / 4)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_with_a_teacher_the_loss_is_least_where_the_scores_are_the_teacher_s(name):
+    teacher = torch.tensor([[1.0, 0.2, -0.4], [-0.3, 0.7, 0.1]])
+    least = LOSSES[name](teacher, teacher, None)
+    for seed in range(5):
+        other = teacher + torch.randn(2, 3, generator=torch.Generator().manual_seed(seed))
+        assert LOSSES[name](other, teacher, None) > least
+
+
+@pytest.mark.parametrize("expected", [None, SCORES.flip(0)])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_an_item_that_is_not_there_counts_nothing(name, expected):
+    weight = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    raised = SCORES.clone()
+    raised[0, 2] = 50.0
+    losses = []
+    for own in (SCORES, raised):
+        own = own.clone().requires_grad_()
+        loss = LOSSES[name](own, expected, weight)
+        loss.backward()
+        assert bool(own.grad.isfinite().all())
+        assert float(own.grad[0, 2]) == 0
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
@@ -128,6 +129,14 @@ class Recommender(nn.Module, ABC):
         own = ("users.", "items.")
         shared = {key: value for key, value in teacher.state_dict().items() if not key.startswith(own)}
         self.load_state_dict(shared, strict=False)
+
+    def make_items_equally_long(self) -> None:
+        """Make each item's vector one long, for a training that compares cosines. Only a table of rows can do that."""
+        if not (self.scores_are_products and self.items.is_the_table):
+            raise ValueError("cosines are for full tables and inner products; take similarity='direction'")
+        with torch.no_grad():
+            rows = rows_of_table(self.items)
+            rows.copy_(F.normalize(rows))
 
     @property
     def needs_item_ids(self) -> bool:

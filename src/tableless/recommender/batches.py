@@ -22,6 +22,20 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
+class SharedNegatives:
+    """Items that are drawn once for a whole batch."""
+
+    place: Tensor  # [n] positions in the `items` of the batch
+    own: Tensor  # [2, any]: the examples whose user has chosen one of them, and which of the n it is
+    correction: Tensor | None  # [n], to be taken from their scores: how much more often than others each is drawn
+
+    def to(self, device: torch.device) -> SharedNegatives:
+        """The same where the model is."""
+        correction = None if self.correction is None else self.correction.to(device)
+        return SharedNegatives(self.place.to(device), self.own.to(device), correction)
+
+
+@dataclass(frozen=True)
 class Batch:
     """Distinct rows, and which of them each example means."""
 
@@ -30,15 +44,22 @@ class Batch:
     user: Tensor  # [batch] positions in `users`
     item: Tensor  # [batch, 1 + num_negatives] positions in `items`; the first is what the user chose
     weight: Tensor | None  # [batch, 1 + num_negatives]; 0 where a user who chose everything has no negative
+    shared: SharedNegatives | None = None  # then an example has no negatives of its own
 
     def to(self, device: torch.device) -> Batch:
         """The same batch where the model is."""
         weight = None if self.weight is None else self.weight.to(device)
-        return Batch(self.users.to(device), self.items.to(device), self.user.to(device), self.item.to(device), weight)
+        shared = None if self.shared is None else self.shared.to(device)
+        users, items, user, item = (part.to(device) for part in (self.users, self.items, self.user, self.item))
+        return Batch(users, items, user, item, weight, shared)
 
 
 class Batches:
-    """Every action of `train` once per epoch, in an order that depends on the seed and the epoch alone."""
+    """Every action of `train` once per epoch, in an order that depends on the seed and the epoch alone.
+
+    Each action has `num_negatives` of its own, which its user did not choose; or the actions of a batch share them all.
+    Shared ones are drawn by popularity to the power `by_popularity`, at 0 uniformly; and each at most once.
+    """
 
     def __init__(
         self,
@@ -50,6 +71,8 @@ class Batches:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
+        is_shared: bool = False,
+        by_popularity: float = 0.0,
     ) -> None:
         from ..kernels import pair_loops
 
@@ -64,6 +87,7 @@ class Batches:
         pair_loops.sort_within_users(self._starts, self._items)
         self._user_marks = _Marks(train.num_users)
         self._item_marks = _Marks(train.num_items)
+        self._drawing = _Drawing(self._items, num_items, num_negatives, by_popularity) if is_shared else None
 
     def __len__(self) -> int:
         return -(-len(self._items) // self.batch_size)
@@ -77,11 +101,15 @@ class Batches:
             chosen = order.between(index * self.batch_size, (index + 1) * self.batch_size)
             # Every rank draws the whole batch and keeps its share, so that all see the same global batch.
             users = (np.searchsorted(self._starts, chosen, side="right") - 1).astype(np.int32)
+            share = slice(self.rank, None, self.world_size)
+            if self._drawing is not None:
+                shared = self._drawing.draw(np.random.default_rng([self.seed, number, index]))
+                yield self._assemble_shared(users[share], self._items[chosen][share], shared)
+                continue
             items = np.empty((len(chosen), 1 + self.num_negatives), np.int32)
             items[:, 0] = self._items[chosen]
             draw = np.random.SeedSequence([self.seed, number, index]).generate_state(1, np.uint64)[0] >> np.uint64(1)
             pair_loops.sample_negatives(users, self._starts, self._items, self.num_items, int(draw), items[:, 1:])
-            share = slice(self.rank, None, self.world_size)
             yield self._assemble(users[share], items[share])
 
     def _assemble(self, users: NDArray[np.int32], items: NDArray[np.int32]) -> Batch:
@@ -93,6 +121,49 @@ class Batches:
         distinct_users, user = self._user_marks.distinct(users)
         distinct_items, item = self._item_marks.distinct(items)
         return Batch(distinct_users, distinct_items, user, item, weight)
+
+    def _assemble_shared(self, users: NDArray[np.int32], chosen: NDArray[np.int32], shared: NDArray[np.int32]) -> Batch:
+        from ..kernels import action_loops
+
+        assert self._drawing is not None
+        column = self._drawing.column
+        column[shared] = np.arange(len(shared), dtype=np.int32)
+        own = np.empty((2, action_loops.count_own(users, self._starts, self._items, column)), np.int64)
+        action_loops.own_pairs(users, self._starts, self._items, column, own)
+        column[shared] = -1
+        distinct_users, user = self._user_marks.distinct(users)
+        distinct_items, place = self._item_marks.distinct(np.concatenate([chosen, shared]))
+        negatives = SharedNegatives(place[len(chosen) :], torch.from_numpy(own), self._drawing.correction(shared))
+        return Batch(distinct_users, distinct_items, user, place[: len(chosen), None], None, negatives)
+
+
+class _Drawing:
+    """How items are drawn that a batch shares."""
+
+    def __init__(self, items: NDArray[np.int32], num_items: int, count: int, by_popularity: float) -> None:
+        self._num_items, self._count = num_items, count
+        self.column = np.full(max(num_items, 1 + int(items.max(initial=0))), -1, np.int32)
+        self._upto: NDArray[np.float64] | None = None
+        if by_popularity:
+            share = (np.bincount(items, minlength=num_items)[:num_items] + 1.0) ** by_popularity
+            self._upto = np.cumsum(share / share.sum())
+            # The probability that an item is among the draws, beside that of uniform draws.
+            self._more = np.log(-np.expm1(count * np.log1p(-share / share.sum()))) - np.log(count / num_items)
+
+    def draw(self, random: np.random.Generator) -> NDArray[np.int32]:
+        """Distinct items: all of them if there are no more, else as many as were drawn, less those drawn twice."""
+        if self._num_items <= self._count:
+            return np.arange(self._num_items, dtype=np.int32)
+        if self._upto is None:
+            return np.unique(random.integers(0, self._num_items, self._count, dtype=np.int32))
+        drawn = np.searchsorted(self._upto, random.random(self._count)).clip(max=self._num_items - 1)
+        return np.unique(drawn.astype(np.int32))
+
+    def correction(self, drawn: NDArray[np.int32]) -> Tensor | None:
+        """What is to be taken from the scores of these, so that it does not matter how often each is drawn."""
+        if self._upto is None or self._num_items <= self._count:
+            return None
+        return torch.from_numpy(self._more[drawn].astype(np.float32))
 
 
 def prefetch(items: Iterator[_Item], depth: int = 4) -> Iterator[_Item]:

@@ -15,8 +15,10 @@ import torch
 
 from ..data.splits import Split
 from ..embedding.tables import FullEmbedding
+from .evaluation import METRICS
 from .models import Recommender
 from .scoring import model_scores, scheme_inputs
+from .stage_settings import beside_a_table
 from .teachers import Stage, TableSide, fit_side, known_ids
 from .training import TrainConfig
 from .training_loop import Validation, train_model
@@ -34,17 +36,22 @@ def fit_by_turns(
     *,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> Stage:
-    """Fit the rounded schemes of a fitted model again, by turns, while the validation AUC becomes better.
+    """Fit the rounded schemes of a fitted model again, by turns, while the selected validation measure becomes better.
 
     Returns what was done.
     """
     start = time.perf_counter()
     targets = teacher.targets()
     rows = {side: target.rows for side, target in targets.items()}
-    validation = Validation(model, split)
-    aucs = [validation.auc(model_scores(model, split))]
+    validation = Validation(model, split, select=config.select)
+    values = [validation.measure(model_scores(model, split))[config.select]]
     own = replace(
-        config, epochs=_EPOCHS, patience=_EPOCHS, batch_size=_BATCH_SIZE, learning_rate=_RATE, schedule="one-cycle"
+        beside_a_table(config),
+        epochs=_EPOCHS,
+        patience=_EPOCHS,
+        batch_size=_BATCH_SIZE,
+        learning_rate=_RATE,
+        schedule="one-cycle",
     )
     sides: list[TableSide] = ["users", "items"]
     for turn in range(2 * _ROUNDS):
@@ -54,15 +61,15 @@ def fit_by_turns(
         before = {key: value.clone() for key, value in model.state_dict().items()}
         rows[side] = _trained_rows(model, teacher, rows, side, split, own)
         fit_side(model, side, rows[side], targets[side].metric, split, seed=config.seed)
-        aucs.append(validation.auc(model_scores(model, split)))
-        on_note(f"{side} rounded again: validation AUC {aucs[-1]:.4f}")
-        if aucs[-1] < max(aucs[:-1]):
+        values.append(validation.measure(model_scores(model, split))[config.select])
+        on_note(f"{side} rounded again: validation {METRICS[config.select].label} {values[-1]:.4f}")
+        if values[-1] < max(values[:-1]):
             model.load_state_dict(before)
             if turn:
                 break
     return {
         "stage": "by turns",
-        "validation_auc": [round(auc, 5) for auc in aucs],
+        f"validation_{config.select}": [round(value, 5) for value in values],
         "seconds": round(time.perf_counter() - start, 2),
     }
 

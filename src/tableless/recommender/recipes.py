@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -30,14 +30,22 @@ from ..embedding.finishing import in_float32
 from .by_turns import fit_by_turns
 from .distributed import Processes
 from .models import Recommender
-from .teachers import Stage, Teacher, fit_to_teacher, is_table, round_schemes, teacher_training, untrained_teachers
+from .stage_settings import fine_tuning, teacher_training
+from .teachers import (
+    Stage,
+    Teacher,
+    fit_to_teacher,
+    is_table,
+    make_scores_logits,
+    round_schemes,
+    start_prepared,
+    untrained_teachers,
+)
 from .training import EpochReport, Journal, TrainConfig, is_capped
 from .training_loop import OnBatch, OnEpoch, train_model
 
 LARGEST_TEACHER = 100_000_000
 """Parameters of the largest table that is worth training: 1.2 GB with its optimizer's moments."""
-
-FINE_TUNING_EPOCHS = 10
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,8 @@ def _train_fast(
     tables = untrained_teachers(model, split)
     if is_table(model):
         tables = tables[:-1]  # the model itself is the last
-        name, own, note = _name_of_table(model), teacher_training(config, model), "training the table"
+        name, own, note = _name_of_table(model), teacher_training(config, model, split), "training the table"
+        start_prepared(model, split, config)
     else:
         name, own = "tuning", fine_tuning(config, split, model)
         note = "training on the data, by what the table expects; the fitted model competes with these epochs"
@@ -192,10 +201,10 @@ def _train_tables(
     for table in tables:
         watchers.on_note(f"training a full table to learn from ({type(table).__name__})")
         several: dict[str, Any] = {"processes": processes, "watchers": watchers}
-        before = teacher.model if teacher else None
-        own = _staged_training(
-            _name_of_table(table), table, split, teacher_training(config, table), teacher=before, **several
-        )
+        before, settings = teacher.model if teacher else None, teacher_training(config, table, split)
+        start_prepared(table, split, config)
+        own = _staged_training(_name_of_table(table), table, split, settings, teacher=before, **several)
+        make_scores_logits(table, config)
         teacher = Teacher(table, [*(teacher.stages if teacher else []), *own.stages])
     return teacher
 
@@ -239,22 +248,6 @@ def kept_in_words(reports: Sequence[EpochReport]) -> str:
     if best is None:
         return "kept: the fitted model itself was best, since no epoch after it had a better validation AUC"
     return f"kept: epoch {best + 1}, whose validation AUC of {reports[best].validation_auc:.4f} was the best"
-
-
-def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:
-    """How the fitted model is trained on the data, at the rate that suits its schemes.
-
-    The time of a step depends on how many distinct ids its batch has. So an epoch is quickest with batches that have
-    nearly all ids, but it needs at least ten steps. Larger batches allow a larger rate. Most is gained at the end,
-    where the rate comes down, so training is not stopped before.
-    """
-    batch_size = min(split.num_known_users + split.num_known_items, 32_768)
-    batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
-    rate = min(model.users.tuning_rate, model.items.tuning_rate) * (batch_size / 16_384) ** 0.5
-    epochs = min(config.epochs, FINE_TUNING_EPOCHS)
-    return replace(
-        config, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle"
-    )
 
 
 def _name_of_table(model: Recommender) -> str:

@@ -2,8 +2,6 @@
 
 A row is the place of a user or an item in the data. A scheme is fed (`scheme_inputs`) the id of a row, or the row
 itself where the scheme has a table of rows. Features are kept by id, so a model always gets the ids as well.
-
-What a model is to say of each pair of a batch stands here too: what happened, or what a teacher expects.
 """
 
 from __future__ import annotations
@@ -136,29 +134,3 @@ class RowsById:
         if not bool(known.all()):
             raise MissingRowError(self._side, int((~known).reshape(-1).nonzero()[0]))
         return self._row[position]
-
-
-Targets = Callable[[Batch], Tensor]
-"""The probability [batch, 1 + num_negatives] that each is chosen."""
-
-
-def what_happened(batch: Batch) -> Tensor:
-    """One for what the user chose, zero for the items drawn beside it."""
-    targets = torch.zeros(batch.item.shape, device=batch.item.device)
-    targets[:, 0] = 1
-    return targets
-
-
-def what_is_expected(teacher: Recommender, split: Split) -> Targets:
-    """The probabilities of a trained model.
-
-    An action says which one of five pairs happened. The teacher has learned from all actions, and says how likely each
-    pair was. A model with fewer parameters learns more from that, and overfits later.
-    """
-    inputs = ModelInputs.of(teacher, split.train)
-
-    @torch.no_grad()
-    def targets(batch: Batch) -> Tensor:
-        return teacher.score_distinct(*inputs.of_batch(batch)).sigmoid()
-
-    return targets

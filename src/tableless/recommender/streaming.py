@@ -121,7 +121,8 @@ def train_on_stream(
     with waiting:
         for users, items in batches:
             reservoir.offer(items)
-            candidates = np.concatenate([items[:, None], reservoir.draw(len(items), config.num_negatives)], axis=1)
+            drawn = reservoir.draw(len(items), config.negatives(are_shared=False))
+            candidates = np.concatenate([items[:, None], drawn], axis=1)
             distinct_users, user = np.unique(users, return_inverse=True)
             distinct_items, item = np.unique(candidates, return_inverse=True)
             scores = step(*(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +18,11 @@ from ..embedding.distillation import Distillation, PoorFitWarning, distil
 from ..embedding.finishing import has_weights_to_round, round_by_parts
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.tables import FullEmbedding
+from .backbone import rows_of_table
 from .models import Recommender
 from .scoring import scheme_inputs
+from .spectrum import start_from_spectrum
+from .stage_settings import shares_negatives
 from .training import TrainConfig
 
 TableSide = Literal["users", "items"]
@@ -41,9 +44,18 @@ def is_table(model: Recommender) -> bool:
     return model.users.is_the_table and model.items.is_the_table
 
 
-def teacher_training(config: TrainConfig, teacher: Recommender) -> TrainConfig:
-    """How a table to learn from is trained: with the weight decay of its kind, unless the user has set one."""
-    return replace(config, weight_decay=config.weight_decay or teacher.table_decay)
+def start_prepared(model: Recommender, split: Split, config: TrainConfig) -> None:
+    """Give tables a start that is better than noise, where the loss can use it."""
+    if is_table(model) and shares_negatives(config, model):
+        start_from_spectrum(model, split)
+
+
+@torch.no_grad()
+def make_scores_logits(teacher: Recommender, config: TrainConfig) -> None:
+    """Give users the length at which scores are what the softmax was trained with. No ranking changes."""
+    if config.similarity != "product" and shares_negatives(config, teacher):
+        users = rows_of_table(teacher.users)
+        users /= config.temperature * teacher.prepare_users(users).norm(dim=1, keepdim=True).clamp_min(1e-12)
 
 
 def fit_to_teacher(

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from torch import Tensor
 
 from ..hints import require_choice
+
+LossName = Literal["bce", "softmax", "bpr"]
+Similarity = Literal["direction", "cosine", "product"]
+Selection = Literal["auc", "ndcg@10"]
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "schedule": ("constant", "one-cycle"),
+    "recipe": ("fast", "paper"),
+    "loss": get_args(LossName),
+    "similarity": get_args(Similarity),
+    "select": get_args(Selection),
+}
 
 LEAST_GAIN = 2e-4
 """What several epochs must add to the validation AUC to count as progress. Two seeds may differ by less."""
@@ -23,13 +34,21 @@ class TrainConfig:
     Attributes:
         epochs: At most this many passes over the data. A run is meant to end before, by `patience`.
         batch_size: Actions per step.
-        num_negatives: Items drawn for each action that the user did not choose.
+        num_negatives: Items that the user did not choose, drawn for each action. With `softmax` over inner products
+            all actions of a batch share them. `None`: 512 shared ones, else 4.
         learning_rate: Of AdamW.
         weight_decay: Of AdamW; full tables gain from 0.1 to 0.3.
         patience: Epochs without a better validation AUC before training stops; five times as many for a model that is
             not better than popularity yet.
         schedule: Of the learning rate: `"constant"` or `"one-cycle"`.
         recipe: `"fast"`: learn from a full table that is trained first. `"paper"`: from nothing, as published.
+        loss: What is learned from actions: `"bce"`, the paper's, asks of each pair whether it happened, `"softmax"`
+            which item of many was chosen, `"bpr"` which one of two.
+        temperature: Scores are divided by it where negatives are shared.
+        similarity: What a score is where negatives are shared: an item's vector along the user's `"direction"`, the
+            `"cosine"` of both (full tables alone), or the inner `"product"`.
+        popularity: Shared negatives are drawn by popularity to this power, and their scores corrected for it.
+        select: The measure on validation data that decides which epoch is kept, and when training ends.
         seed: Everything random follows from it.
 
     Example:
@@ -48,9 +67,12 @@ class TrainConfig:
         default=2048,  # large enough for matrix products, small enough for 500 steps an epoch on MovieLens-1M
         metadata={"help": "Actions per step."},
     )
-    num_negatives: int = field(
-        default=4,  # as in NCF
-        metadata={"option": "--negatives-per-positive", "help": "Sampled items the user did not choose."},
+    num_negatives: int | None = field(
+        default=None,
+        metadata={
+            "option": "--negatives-per-positive",
+            "help": "Sampled items the user did not choose; with softmax a batch shares them. Unless given, 4 or 512.",
+        },
     )
     learning_rate: float = field(default=1e-3, metadata={"help": "Of Adam."})
     weight_decay: float = field(default=0.0, metadata={"help": "Of AdamW; full tables gain from 0.1 to 0.3."})
@@ -63,11 +85,39 @@ class TrainConfig:
         default="fast",  # recipes.py has both
         metadata={"help": "fast: learn from a full table that is trained first; paper: from nothing, as published."},
     )
+    loss: LossName = field(
+        default="bce",
+        metadata={"help": "bce: is each pair likely; softmax: which item of many; bpr: which of two."},
+    )
+    temperature: float = field(
+        default=0.25, metadata={"help": "Of the softmax over shared negatives: lower looks at the top alone."}
+    )
+    similarity: Similarity = field(
+        default="direction", metadata={"help": "What the softmax compares; cosine is for full tables."}
+    )
+    popularity: float = field(
+        default=0.0, metadata={"help": "Draw shared negatives by popularity to this power (and correct for it)."}
+    )
+    select: Selection = field(
+        default="auc", metadata={"help": "The validation measure that decides which epoch is kept."}
+    )
     seed: int = field(default=0, metadata={"help": "Everything random follows from it."})
 
     def __post_init__(self) -> None:
-        for name, choices in (("schedule", ("constant", "one-cycle")), ("recipe", ("fast", "paper"))):
+        for name, choices in _CHOICES.items():
             require_choice(name, getattr(self, name), choices)
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}; it must be above 0, such as 0.25")
+
+    def shares_negatives(self, *, scores_are_products: bool) -> bool:
+        """Do all actions of a batch have the same negatives? Where a score costs a network, these would be too many."""
+        return self.loss == "softmax" and scores_are_products
+
+    def negatives(self, *, are_shared: bool) -> int:
+        """How many are drawn, for each action or for a batch."""
+        if self.num_negatives is not None:
+            return self.num_negatives
+        return 512 if are_shared else 4  # 4 as in NCF
 
 
 @dataclass(frozen=True)
@@ -81,6 +131,12 @@ class EpochReport:
     examples_per_second: float
     is_best: bool
     has_ended: bool = False  # by the stopping rule; False where it may go on, or was cut off by the limit of epochs
+    selected: float | None = None  # the measure that decides, where it is not the AUC
+
+    @property
+    def deciding(self) -> float:
+        """The value of the measure that decides which epoch is the best."""
+        return self.validation_auc if self.selected is None else self.selected
 
 
 class Journal(Protocol):
@@ -100,7 +156,7 @@ class Journal(Protocol):
 
 
 def has_ended(aucs: Sequence[float], patience: int, *, floor: float) -> bool:
-    """The one stopping rule: `patience` epochs gained less than `LEAST_GAIN` of validation AUC.
+    """The one stopping rule: `patience` epochs gained less than `LEAST_GAIN` of validation AUC (or what is selected).
 
     A model that is not above `floor`, the level of popularity, has hardly begun, and gets `FAR_MORE` patience. (Hash
     embedding stays there for twenty epochs, and rises then.)

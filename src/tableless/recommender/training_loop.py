@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.splits import Split
 from ..kernels.resources import keeping_freed_memory
-from .batches import Batches, prefetch
+from .batches import Batch, Batches, prefetch
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import measure_on_sample
+from .losses import LOSSES, hide_own, scores_of_batch
 from .models import Recommender
 from .ranking import draw_sample
-from .scoring import ModelInputs, Scorer, model_scores, popularity_scores, what_happened, what_is_expected
-from .training import EpochReport, Journal, TrainConfig, has_ended
+from .scoring import ModelInputs, Scorer, model_scores, popularity_scores
+from .training import EpochReport, Journal, Selection, TrainConfig, has_ended
 
 OnBatch = Callable[[int, int, int, float], None]
 """Is told the epoch, how many of how many batches are done, and the loss of the last."""
@@ -40,19 +40,20 @@ def train_model(
 ) -> list[EpochReport]:
     """Train in place and leave the weights of the best epoch in the model.
 
-    The loss is the binary cross-entropy on each action and its sampled negatives. After each epoch, the AUC on the
-    validation actions decides which weights are kept and when to stop. With a `teacher`, a trained model of the same
-    ids, the targets are what it expects. With `may_keep_start`, the weights at the start compete too. Ctrl-C stops
-    after the batch at hand and keeps the best so far. `on_batch` and `on_epoch` are for showing progress.
+    The loss is that of the config, on each action and its sampled negatives. After each epoch, the AUC on the
+    validation actions (or what the config selects) decides which weights are kept and when to stop. With a `teacher`, a
+    trained model of the same ids, the targets are what it expects. With `may_keep_start`, the weights at the start
+    compete too. Ctrl-C stops after the batch at hand and keeps the best so far. `on_batch` and `on_epoch` are for
+    showing progress.
     """
     epochs = _Epochs(model, split, config, teacher=teacher, processes=processes)
-    validation = Validation(model, split)
-    best_auc = validation.auc(model_scores(model, split)) if may_keep_start else 0.0
+    validation = Validation(model, split, select=config.select)
+    best_value = validation.measure(model_scores(model, split))[config.select] if may_keep_start else 0.0
     best = _copy_weights(model)
     reports, state = journal.resume() if journal else ([], {})
     if reports:
         _restore(state, model, epochs.optimizer, best)
-        best_auc = max(best_auc, *(report.validation_auc for report in reports))
+        best_value = max(best_value, *(report.deciding for report in reports))
     for epoch in range(len(reports), config.epochs):
         if reports and reports[-1].has_ended:
             break
@@ -60,20 +61,22 @@ def train_model(
         if trained is None:
             break  # an epoch cut short is not counted: resuming repeats it and ends where an undisturbed run would
         loss, seconds = trained
-        auc = validation.auc(model_scores(model, split))
-        aucs = [*(earlier.validation_auc for earlier in reports), auc]
+        measured = validation.measure(model_scores(model, split))
+        value = measured[config.select]
+        values = [*(earlier.deciding for earlier in reports), value]
         report = EpochReport(
             epoch=epoch,
             loss=loss,
-            validation_auc=auc,
+            validation_auc=measured["auc"],
             seconds=seconds,
-            examples_per_second=split.train.num_actions * (1 + config.num_negatives) / seconds,
-            is_best=auc > best_auc,
-            has_ended=has_ended(aucs, config.patience, floor=validation.level_of_popularity),
+            examples_per_second=split.train.num_actions * epochs.examples_per_action / seconds,
+            is_best=value > best_value,
+            has_ended=has_ended(values, config.patience, floor=validation.level_of_popularity),
+            selected=None if config.select == "auc" else value,
         )
         reports.append(report)
         if report.is_best:
-            best_auc, best = auc, _copy_weights(model)
+            best_value, best = value, _copy_weights(model)
         if journal:
             journal.record(report, best, _snapshot(model, epochs.optimizer, best))
         if on_epoch:
@@ -97,18 +100,22 @@ class _Epochs:
         self._model, self._config, self._processes = model, config, processes
         for scheme in (model.users, model.items):
             scheme.expect_training_from_nothing()  # as the paper's recipe does
-        self._inputs = ModelInputs.of(model, split.train)
+        are_shared = config.shares_negatives(scores_are_products=model.scores_are_products)
+        num_negatives = config.negatives(are_shared=are_shared)
+        self.examples_per_action = 1 + num_negatives
         self._batches = Batches(
             split.train,
             batch_size=config.batch_size,
-            num_negatives=config.num_negatives,
+            num_negatives=num_negatives,
             num_items=split.num_known_items,
             seed=config.seed,
             rank=processes.rank,
             world_size=processes.world_size,
+            is_shared=are_shared,
+            by_popularity=config.popularity,
         )
-        self._targets = what_happened if teacher is None else what_is_expected(teacher.eval(), split)
-        self._loss = share_gradients(_Loss(model), processes)
+        self._expected = None if teacher is None else _Scores(teacher.eval(), split, config)
+        self._loss = share_gradients(_Loss(model, split, config), processes)
         self.optimizer = adam(model, config)
 
     def train(self, epoch: int, on_batch: OnBatch | None) -> tuple[float, float] | None:
@@ -121,7 +128,9 @@ class _Epochs:
             for index, batch in enumerate(batch.to(device) for batch in prefetch(self._batches.epoch(epoch))):
                 _set_rate(self.optimizer, self._config, (epoch * count + index) / (self._config.epochs * count))
                 self.optimizer.zero_grad()
-                loss = self._loss(*self._inputs.of_batch(batch), self._targets(batch), batch.weight)
+                with torch.no_grad():
+                    expected = None if self._expected is None else self._expected(batch)
+                loss = self._loss(batch, expected)
                 loss.backward()
                 self.optimizer.step()
                 total += loss.detach()
@@ -131,25 +140,27 @@ class _Epochs:
             interrupted = True
         if agree_to_stop(interrupted, self._processes):
             return None
+        if self._config.similarity == "cosine":
+            self._model.make_items_equally_long()
         seconds = time.perf_counter() - start
         average_buffers(self._model, self._processes)
         return float(total) / count, seconds
 
 
 class Validation:
-    """The validation AUC, on as many users as take a second or so: the same ones for every model of this kind."""
+    """Measures on the validation data, for as many users as take a second or so: the same for every such model."""
 
-    def __init__(self, model: Recommender, split: Split) -> None:
+    def __init__(self, model: Recommender, split: Split, *, select: Selection = "auc") -> None:
         known_only = not model.answers_new_ids
-        self._split = split
+        self._split, self._metrics = split, sorted({"auc", select})
         self._sample = draw_sample(split, on="validation", max_pairs=model.pairs_per_second, known_only=known_only)
-        popularity = measure_on_sample(self._sample, popularity_scores(split.train), split, metrics=["auc"])
-        self.level_of_popularity = popularity.auc + popularity.errors.get("auc", 0.0)
-        """The AUC of popularity and one standard error more. A model above it has learned the tastes of users."""
+        popularity = measure_on_sample(self._sample, popularity_scores(split.train), split, metrics=[select])
+        self.level_of_popularity = popularity[select] + popularity.errors.get(select, 0.0)
+        """What popularity has, and one standard error more. A model above it has learned the tastes of users."""
 
-    def auc(self, score: Scorer) -> float:
-        """The AUC of these scores."""
-        return measure_on_sample(self._sample, score, self._split, metrics=["auc"]).auc
+    def measure(self, score: Scorer) -> dict[str, float]:
+        """The AUC of these scores, and what is selected."""
+        return measure_on_sample(self._sample, score, self._split, metrics=self._metrics).means
 
 
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -157,25 +168,32 @@ def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
 
 
-class _Loss(nn.Module):
-    """The loss of a batch, as a module of its own so that DistributedDataParallel can wrap it."""
+class _Scores(nn.Module):
+    """The scores of a batch, as its loss is given them."""
 
-    def __init__(self, model: Recommender) -> None:
+    def __init__(self, model: Recommender, split: Split, config: TrainConfig) -> None:
         super().__init__()
         self.model = model
+        self._inputs, self._config = ModelInputs.of(model, split.train), config
 
-    def forward(
-        self,
-        users: Tensor,
-        items: Tensor,
-        user: Tensor,
-        item: Tensor,
-        item_ids: Tensor,
-        targets: Tensor,
-        weight: Tensor | None,
-    ) -> Tensor:
-        scores = self.model.score_distinct(users, items, user, item, item_ids)  # [batch, 1 + num_negatives]
-        return F.binary_cross_entropy_with_logits(scores, targets, weight)
+    def forward(self, batch: Batch) -> Tensor:
+        return scores_of_batch(
+            self.model,
+            self._inputs,
+            batch,
+            temperature=self._config.temperature,
+            similarity=self._config.similarity,
+        )
+
+
+class _Loss(_Scores):
+    """The loss of a batch, as a module of its own so that DistributedDataParallel can wrap it."""
+
+    def forward(self, batch: Batch, expected: Tensor | None) -> Tensor:  # type: ignore[override]
+        scores = super().forward(batch)
+        if expected is None:
+            scores = hide_own(scores, batch)
+        return LOSSES[self._config.loss](scores, expected, batch.weight)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:

@@ -1,0 +1,54 @@
+"""How each stage of the fast recipe is trained, given how the user wants training to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..data.splits import Split
+from .models import Recommender
+from .training import TrainConfig
+
+FINE_TUNING_EPOCHS = 10
+# A table by softmax over shared negatives (docs/tried.md).
+_TABLE_EPOCHS, _STEPS_PER_EPOCH, _LARGER_STEPS = 12, 250, 10
+_SMALLEST_BATCH, _LARGEST_BATCH = 256, 4096
+
+
+def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) -> TrainConfig:
+    """How a table to learn from is trained: with the weight decay of its kind, unless the user has set one.
+
+    By a softmax over shared negatives, it has a start that is better than noise (`start_prepared` in teachers.py). So
+    some 3,000 large steps are enough.
+    """
+    own = replace(config, weight_decay=config.weight_decay or teacher.table_decay)
+    if not shares_negatives(config, teacher):
+        return own
+    epochs = min(config.epochs, _TABLE_EPOCHS)
+    batch_size = max(_SMALLEST_BATCH, min(split.train.num_actions // _STEPS_PER_EPOCH, _LARGEST_BATCH))
+    rate = _LARGER_STEPS * config.learning_rate
+    return replace(own, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle")
+
+
+def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:
+    """How the fitted model is trained on the data, at the rate that suits its schemes.
+
+    The time of a step depends on how many distinct ids its batch has. So an epoch is quickest with batches that have
+    nearly all ids, but it needs at least ten steps. Larger batches allow a larger rate. Most is gained at the end,
+    where the rate comes down, so training is not stopped before.
+    """
+    batch_size = min(split.num_known_users + split.num_known_items, 32_768)
+    batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
+    rate = min(model.users.tuning_rate, model.items.tuning_rate) * (batch_size / 16_384) ** 0.5
+    epochs = min(config.epochs, FINE_TUNING_EPOCHS)
+    own = beside_a_table(config)
+    return replace(own, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle")
+
+
+def beside_a_table(config: TrainConfig) -> TrainConfig:
+    """The same for a model that learns from a table: its own vectors need not be equally long, as cosines ask for."""
+    return replace(config, similarity="direction") if config.similarity == "cosine" else config
+
+
+def shares_negatives(config: TrainConfig, model: Recommender) -> bool:
+    """Do all actions of a batch have the same negatives?"""
+    return config.shares_negatives(scores_are_products=model.scores_are_products)
