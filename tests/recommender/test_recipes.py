@@ -221,15 +221,17 @@ def test_every_stage_is_trained_by_the_loss_that_was_asked_for(loss, backbone, s
     )
 
 
-def test_a_table_by_softmax_ranks_the_top_better_than_one_by_pairs():
+def test_a_table_by_softmax_is_as_good_as_one_by_pairs_in_a_fraction_of_the_epochs():
     split = world()
     found = {}
     for loss in ("bce", "softmax"):
         _, found[loss] = train_and_measure(
             DATA, ModelConfig(scheme="full", embedding_dim=8), TrainConfig(loss=loss), split
         )
-    assert found["softmax"]["ndcg@10"] > found["bce"]["ndcg@10"]
-    assert found["softmax"]["auc"] > found["bce"]["auc"] - 0.01
+    for metric in ("auc", "ndcg@10"):
+        assert found["softmax"][metric] > 0.95 * found["bce"][metric]
+        assert found["softmax"][metric] > 1.1 * found["softmax"]["popularity"][metric]
+    assert found["softmax"]["epochs"] < found["bce"]["epochs"] / 2
 
 
 def test_after_a_softmax_the_scores_of_a_teacher_are_logits_of_it():

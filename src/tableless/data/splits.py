@@ -27,6 +27,11 @@ class Split:
     num_known_users: int  # rows below this occur in training, the others are new at test time
     num_known_items: int
 
+    @property
+    def actions_per_id(self) -> float:
+        """Training actions for each known user and item: how much there is to learn from."""
+        return self.train.num_actions / max(1, self.num_known_users + self.num_known_items)
+
 
 def split_leave_one_out(interactions: Interactions, *, seed: int = 0, report: Report | None = None) -> Split:
     """Each user's last action is test, the one before validation, the rest training (appendix B.1 of the paper).

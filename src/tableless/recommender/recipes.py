@@ -37,8 +37,8 @@ from .teachers import (
     fit_to_teacher,
     is_table,
     make_scores_logits,
+    prepared,
     round_schemes,
-    start_prepared,
     untrained_teachers,
 )
 from .training import EpochReport, Journal, TrainConfig, is_capped
@@ -143,7 +143,6 @@ def _train_fast(
     if is_table(model):
         tables = tables[:-1]  # the model itself is the last
         name, own, note = _name_of_table(model), teacher_training(config, model, split), "training the table"
-        start_prepared(model, split, config)
     else:
         name, own = "tuning", fine_tuning(config, split, model)
         note = "training on the data, by what the table expects; the fitted model competes with these epochs"
@@ -156,16 +155,17 @@ def _train_fast(
         teacher = Teacher(tables[-1], [])
         _pair(model, teacher.model).load_state_dict(weights)
     watchers.on_note(note)
-    last = _staged_training(
-        name,
-        model,
-        split,
-        own,
-        teacher=teacher.model if teacher else None,
-        may_keep_start=not is_table(model),
-        journal=journal,
-        **several,
-    )
+    with prepared(model, split, config):
+        last = _staged_training(
+            name,
+            model,
+            split,
+            own,
+            teacher=teacher.model if teacher else None,
+            may_keep_start=not is_table(model),
+            journal=journal,
+            **several,
+        )
     watchers.on_note(kept_in_words(last.reports))
     rounding = round_schemes(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note) if teacher else []
     return Training(last.reports, [*before, *last.stages, *rounding])
@@ -202,9 +202,9 @@ def _train_tables(
         watchers.on_note(f"training a full table to learn from ({type(table).__name__})")
         several: dict[str, Any] = {"processes": processes, "watchers": watchers}
         before, settings = teacher.model if teacher else None, teacher_training(config, table, split)
-        start_prepared(table, split, config)
-        own = _staged_training(_name_of_table(table), table, split, settings, teacher=before, **several)
-        make_scores_logits(table, config)
+        with prepared(table, split, config):
+            own = _staged_training(_name_of_table(table), table, split, settings, teacher=before, **several)
+        make_scores_logits(table, split, config)
         teacher = Teacher(table, [*(teacher.stages if teacher else []), *own.stages])
     return teacher
 

@@ -10,23 +10,28 @@ from .training import TrainConfig
 
 FINE_TUNING_EPOCHS = 10
 # A table by softmax over shared negatives (docs/tried.md).
-_TABLE_EPOCHS, _STEPS_PER_EPOCH, _LARGER_STEPS = 12, 250, 10
+_TABLE_EPOCHS, _STEPS_PER_EPOCH, _LARGER_STEPS = 10, 500, 10
 _SMALLEST_BATCH, _LARGEST_BATCH = 256, 4096
 
 
 def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) -> TrainConfig:
-    """How a table to learn from is trained: with the weight decay of its kind, unless the user has set one.
+    """How a table to learn from is trained: with weight decay, of which the user may set how much.
 
-    By a softmax over shared negatives, it has a start that is better than noise (`start_prepared` in teachers.py). So
-    some 3,000 large steps are enough.
+    By a softmax over shared negatives, it has a start that is better than noise (`prepared` in teachers.py). So
+    some 5,000 large steps are enough. With fewer than ten actions for each id it needs more decay.
     """
-    own = replace(config, weight_decay=config.weight_decay or teacher.table_decay)
     if not shares_negatives(config, teacher):
-        return own
+        return replace(config, weight_decay=config.weight_decay or teacher.table_decay)
     epochs = min(config.epochs, _TABLE_EPOCHS)
-    batch_size = max(_SMALLEST_BATCH, min(split.train.num_actions // _STEPS_PER_EPOCH, _LARGEST_BATCH))
-    rate = _LARGER_STEPS * config.learning_rate
-    return replace(own, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle")
+    return replace(
+        config,
+        weight_decay=config.weight_decay or 0.18 * max(1.0, 10 / max(split.actions_per_id, 1.0)) ** 0.75,
+        epochs=epochs,
+        patience=epochs,
+        batch_size=max(_SMALLEST_BATCH, min(split.train.num_actions // _STEPS_PER_EPOCH, _LARGEST_BATCH)),
+        learning_rate=_LARGER_STEPS * config.learning_rate,
+        schedule="one-cycle",
+    )
 
 
 def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -44,18 +45,33 @@ def is_table(model: Recommender) -> bool:
     return model.users.is_the_table and model.items.is_the_table
 
 
-def start_prepared(model: Recommender, split: Split, config: TrainConfig) -> None:
-    """Give tables a start that is better than noise, where the loss can use it."""
-    if is_table(model) and shares_negatives(config, model):
-        start_from_spectrum(model, split)
+@contextlib.contextmanager
+def prepared(model: Recommender, split: Split, config: TrainConfig) -> Iterator[None]:
+    """Give tables a start that is better than noise, where the loss can use it; and then train nothing but their rows.
+
+    Other weights that scale the rows would change much faster than the rows do, and gain nothing.
+    """
+    if not (is_table(model) and shares_negatives(config, model)):
+        yield
+        return
+    start_from_spectrum(model, split)
+    rows = {id(table) for scheme in (model.users, model.items) for table in scheme.parameters()}
+    others = [weight for weight in model.parameters() if id(weight) not in rows]
+    for weight in others:
+        weight.requires_grad_(False)
+    yield
+    for weight in others:
+        weight.requires_grad_(True)
 
 
 @torch.no_grad()
-def make_scores_logits(teacher: Recommender, config: TrainConfig) -> None:
+def make_scores_logits(teacher: Recommender, split: Split, config: TrainConfig) -> None:
     """Give users the length at which scores are what the softmax was trained with. No ranking changes."""
     if config.similarity != "product" and shares_negatives(config, teacher):
         users = rows_of_table(teacher.users)
-        users /= config.temperature * teacher.prepare_users(users).norm(dim=1, keepdim=True).clamp_min(1e-12)
+        users /= config.temperature_for(split.actions_per_id) * teacher.prepare_users(users).norm(
+            dim=1, keepdim=True
+        ).clamp_min(1e-12)
 
 
 def fit_to_teacher(

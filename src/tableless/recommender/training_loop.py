@@ -175,15 +175,11 @@ class _Scores(nn.Module):
         super().__init__()
         self.model = model
         self._inputs, self._config = ModelInputs.of(model, split.train), config
+        self._temperature = config.temperature_for(split.actions_per_id)
 
     def forward(self, batch: Batch) -> Tensor:
-        return scores_of_batch(
-            self.model,
-            self._inputs,
-            batch,
-            temperature=self._config.temperature,
-            similarity=self._config.similarity,
-        )
+        similarity = self._config.similarity
+        return scores_of_batch(self.model, self._inputs, batch, temperature=self._temperature, similarity=similarity)
 
 
 class _Loss(_Scores):
