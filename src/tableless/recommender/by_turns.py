@@ -18,7 +18,6 @@ from ..embedding.tables import FullEmbedding
 from .evaluation import METRICS
 from .models import Recommender
 from .scoring import model_scores, scheme_inputs
-from .stage_settings import beside_a_table
 from .teachers import Stage, TableSide, fit_side, known_ids
 from .training import TrainConfig
 from .training_loop import Validation, train_model
@@ -46,7 +45,7 @@ def fit_by_turns(
     validation = Validation(model, split, select=config.select)
     values = [validation.measure(model_scores(model, split))[config.select]]
     own = replace(
-        beside_a_table(config),
+        config,
         epochs=_EPOCHS,
         patience=_EPOCHS,
         batch_size=_BATCH_SIZE,

@@ -12,6 +12,8 @@ FINE_TUNING_EPOCHS = 10
 # A table by softmax over shared negatives (docs/tried.md).
 _TABLE_EPOCHS, _STEPS_PER_EPOCH, _LARGER_STEPS = 10, 500, 10
 _SMALLEST_BATCH, _LARGEST_BATCH = 256, 4096
+# Negatives that a batch shares make an error common to all its examples, so that steps must be smaller.
+_SMALLER_STEPS = 0.1
 
 
 def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) -> TrainConfig:
@@ -44,14 +46,12 @@ def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainC
     batch_size = min(split.num_known_users + split.num_known_items, 32_768)
     batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
     rate = min(model.users.tuning_rate, model.items.tuning_rate) * (batch_size / 16_384) ** 0.5
+    if shares_negatives(config, model):
+        rate *= _SMALLER_STEPS
     epochs = min(config.epochs, FINE_TUNING_EPOCHS)
-    own = beside_a_table(config)
-    return replace(own, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle")
-
-
-def beside_a_table(config: TrainConfig) -> TrainConfig:
-    """The same for a model that learns from a table: its own vectors need not be equally long, as cosines ask for."""
-    return replace(config, similarity="direction") if config.similarity == "cosine" else config
+    return replace(
+        config, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle"
+    )
 
 
 def shares_negatives(config: TrainConfig, model: Recommender) -> bool:

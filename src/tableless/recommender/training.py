@@ -47,7 +47,8 @@ class TrainConfig:
         temperature: Scores are divided by it where negatives are shared. `None`: the fewer actions there are for each
             id, the higher; from 0.2 at a hundred to 0.4 at three.
         similarity: What a score is where negatives are shared: an item's vector along the user's `"direction"`, the
-            `"cosine"` of both (full tables alone), or the inner `"product"`.
+            `"cosine"` of both (full tables alone), or the inner `"product"`. A model that learns from a table has the
+            scores of the table to learn.
         popularity: Shared negatives are drawn by popularity to this power, and their scores corrected for it.
         select: The measure on validation data that decides which epoch is kept, and when training ends.
         seed: Everything random follows from it.

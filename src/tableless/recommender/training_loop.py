@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,11 @@ from ..kernels.resources import keeping_freed_memory
 from .batches import Batch, Batches, prefetch
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import measure_on_sample
-from .losses import LOSSES, hide_own, scores_of_batch
+from .losses import LOSSES, hide_own, scores_of_batch, with_spread_of
 from .models import Recommender
 from .ranking import draw_sample
 from .scoring import ModelInputs, Scorer, model_scores, popularity_scores
-from .training import EpochReport, Journal, Selection, TrainConfig, has_ended
+from .training import EpochReport, Journal, Selection, Similarity, TrainConfig, has_ended
 
 OnBatch = Callable[[int, int, int, float], None]
 """Is told the epoch, how many of how many batches are done, and the loss of the last."""
@@ -114,8 +115,8 @@ class _Epochs:
             is_shared=are_shared,
             by_popularity=config.popularity,
         )
-        self._expected = None if teacher is None else _Scores(teacher.eval(), split, config)
-        self._loss = share_gradients(_Loss(model, split, config), processes)
+        self._expected = None if teacher is None else _Scores(teacher.eval(), split, config, has_teacher=True)
+        self._loss = share_gradients(_Loss(model, split, config, has_teacher=teacher is not None), processes)
         self.optimizer = adam(model, config)
 
     def train(self, epoch: int, on_batch: OnBatch | None) -> tuple[float, float] | None:
@@ -140,7 +141,7 @@ class _Epochs:
             interrupted = True
         if agree_to_stop(interrupted, self._processes):
             return None
-        if self._config.similarity == "cosine":
+        if self._config.similarity == "cosine" and self._expected is None:
             self._model.make_items_equally_long()
         seconds = time.perf_counter() - start
         average_buffers(self._model, self._processes)
@@ -169,17 +170,18 @@ def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
 
 class _Scores(nn.Module):
-    """The scores of a batch, as its loss is given them."""
+    """The scores of a batch, as its loss is given them. Where there is a teacher, they are its scores as they are."""
 
-    def __init__(self, model: Recommender, split: Split, config: TrainConfig) -> None:
+    def __init__(self, model: Recommender, split: Split, config: TrainConfig, *, has_teacher: bool) -> None:
         super().__init__()
         self.model = model
+        self._similarity: Similarity = "product" if has_teacher else config.similarity
         self._inputs, self._config = ModelInputs.of(model, split.train), config
         self._temperature = config.temperature_for(split.actions_per_id)
 
     def forward(self, batch: Batch) -> Tensor:
-        similarity = self._config.similarity
-        return scores_of_batch(self.model, self._inputs, batch, temperature=self._temperature, similarity=similarity)
+        own: dict[str, Any] = {"temperature": self._temperature, "similarity": self._similarity}
+        return scores_of_batch(self.model, self._inputs, batch, **own)
 
 
 class _Loss(_Scores):
@@ -189,6 +191,8 @@ class _Loss(_Scores):
         scores = super().forward(batch)
         if expected is None:
             scores = hide_own(scores, batch)
+        elif batch.shared is not None:
+            scores = with_spread_of(scores, expected)
         return LOSSES[self._config.loss](scores, expected, batch.weight)
 
 
