@@ -33,6 +33,7 @@ MOVIELENS = DataConfig("movielens-1m")
 BOOKS = DataConfig("bookcrossing", core=5)
 NEWS = DataConfig("globo")
 PLACES = DataConfig("gowalla", split="column")
+TWEETED_FILMS = DataConfig("movietweetings")
 _NAMES = {
     "movielens-1m": "ML-1M",
     "bookcrossing": "Book-Crossing",
