@@ -276,6 +276,23 @@ def test_a_directory_in_use_is_not_overwritten_and_not_mixed_with_another_run(tm
         )
 
 
+def test_a_run_of_a_version_that_knew_one_loss_goes_on_and_not_by_another(tmp_path):
+    train_and_measure(DATA, ModelConfig(scheme="full"), replace(FAST, epochs=1), small_split(), out=tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    for later in ("loss", "temperature", "similarity", "popularity", "select"):
+        del config["train"][later]
+    config["train"]["num_negatives"] = 4
+    path.write_text(json.dumps(config))
+    other = replace(FAST, epochs=2, loss="bpr")
+    with pytest.raises(ValueError, match="started with another train"):
+        train_and_measure(DATA, ModelConfig(scheme="full"), other, small_split(), out=tmp_path, resume=True)
+    _, results = train_and_measure(
+        DATA, ModelConfig(scheme="full"), replace(FAST, epochs=2), small_split(), out=tmp_path, resume=True
+    )
+    assert results["epochs"] == 2
+
+
 def test_a_run_that_never_finished_an_epoch_can_be_resumed(tmp_path):
     journal = TrainingJournal(tmp_path / "new", {"data": 1}, resume=True)
     assert journal.resume() == ([], {})

@@ -17,7 +17,7 @@ from ..files.scheme_directory import read_json
 from ..files.whole import load_tensors, save_tensors, write_text
 from .models import Recommender
 from .run_directory import RunDirectory, item_list
-from .training import EpochReport
+from .training import EpochReport, TrainConfig
 
 
 class TrainingJournal:
@@ -115,11 +115,21 @@ class TrainingJournal:
         """
         found = read_json(self.files.config)
         for key in found.keys() | self.config.keys():
-            ours, theirs = _comparable(self.config.get(key)), _comparable(found.get(key))
+            ours, theirs = (_comparable(_settled(key, config.get(key))) for config in (self.config, found))
             if ours != theirs and key != "versions":
                 raise ValueError(
                     f"{self.files.path} was started with another {key} ({theirs} instead of {ours}); give another --out"
                 )
+
+
+def _settled(key: str, value: Any) -> Any:
+    """The settings of a training, with those that an earlier version did not know as they were then."""
+    if key != "train" or not isinstance(value, dict):
+        return value
+    value = asdict(TrainConfig()) | value
+    if value["loss"] == "bce" and value["num_negatives"] is None:
+        value["num_negatives"] = TrainConfig().negatives(are_shared=False)
+    return value
 
 
 def _comparable(value: Any) -> Any:
