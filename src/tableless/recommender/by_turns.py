@@ -45,12 +45,7 @@ def fit_by_turns(
     validation = Validation(model, split, select=config.select)
     values = [validation.measure(model_scores(model, split))[config.select]]
     own = replace(
-        config,
-        epochs=_EPOCHS,
-        patience=_EPOCHS,
-        batch_size=_BATCH_SIZE,
-        learning_rate=_RATE,
-        schedule="one-cycle",
+        config, epochs=_EPOCHS, patience=_EPOCHS, batch_size=_BATCH_SIZE, learning_rate=_RATE, schedule="one-cycle"
     )
     sides: list[TableSide] = ["users", "items"]
     for turn in range(2 * _ROUNDS):

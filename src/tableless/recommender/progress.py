@@ -125,7 +125,8 @@ def run_in_words(line: Mapping[str, Any]) -> str:
 def epoch_in_words(report: EpochReport) -> str:
     """What an epoch has brought, on one line."""
     best = "  best so far" if report.is_best else ""
+    selected = "" if report.selected is None else f"  selected by {report.selected:.4f}"
     return (
-        f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}  "
+        f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}{selected}  "
         f"{report.examples_per_second:,.0f} examples/s{best}"
     )

@@ -29,6 +29,7 @@ from ..data.splits import Split
 from ..embedding.finishing import in_float32
 from .by_turns import fit_by_turns
 from .distributed import Processes
+from .evaluation import METRICS
 from .models import Recommender
 from .stage_settings import fine_tuning, teacher_training
 from .teachers import (
@@ -166,7 +167,7 @@ def _train_fast(
             journal=journal,
             **several,
         )
-    watchers.on_note(kept_in_words(last.reports))
+    watchers.on_note(kept_in_words(last.reports, METRICS[config.select].label))
     rounding = round_schemes(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note) if teacher else []
     return Training(last.reports, [*before, *last.stages, *rounding])
 
@@ -240,14 +241,14 @@ def best_epoch(reports: Sequence[EpochReport]) -> int | None:
     return next((report.epoch for report in reversed(reports) if report.is_best), None)
 
 
-def kept_in_words(reports: Sequence[EpochReport]) -> str:
-    """Which weights a stage has kept, on one line."""
+def kept_in_words(reports: Sequence[EpochReport], measure: str = "AUC") -> str:
+    """Which weights a stage has kept, by which measure, on one line."""
     best = best_epoch(reports)
     if not reports:
         return "kept: the model as it was, since no epoch came to its end"
     if best is None:
-        return "kept: the fitted model itself was best, since no epoch after it had a better validation AUC"
-    return f"kept: epoch {best + 1}, whose validation AUC of {reports[best].validation_auc:.4f} was the best"
+        return f"kept: the fitted model itself was best, since no epoch after it had a better validation {measure}"
+    return f"kept: epoch {best + 1}, whose validation {measure} of {reports[best].deciding:.4f} was the best"
 
 
 def _name_of_table(model: Recommender) -> str:

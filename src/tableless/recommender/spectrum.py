@@ -2,8 +2,8 @@
 
 The matrix of users and items, with one for each action, is divided by the square roots of how many actions its users
 and items have. Its first singular vectors say who is like whom. They take a second or two to find (by random
-projection), and rank nearly as well as a trained table does. A table that starts with them needs far fewer epochs than
-one that starts with noise, and ends better on sparse data (docs/decisions.md).
+projection), and rank far better than popularity does. A table that starts with them needs fewer epochs than one that
+starts with noise, and ends better on sparse data (docs/tried.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..data.splits import Split
 from ..embedding.scheme import seeded
 from .backbone import Recommender, rows_of_table
 
-_ROUNDS = 4  # of the projection; more change nothing that a trained table shows
+_ROUNDS = 4  # of the projection: the scores are then those of an exact decomposition, but for a hundredth (tests)
 _MORE_DIRECTIONS = 16  # than are wanted, so that the last of those wanted are exact enough
 _NOISE = 1e-3  # beside rows of length one: a user without actions needs a direction, too
 

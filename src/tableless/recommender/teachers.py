@@ -59,9 +59,11 @@ def prepared(model: Recommender, split: Split, config: TrainConfig) -> Iterator[
     others = [weight for weight in model.parameters() if id(weight) not in rows]
     for weight in others:
         weight.requires_grad_(False)
-    yield
-    for weight in others:
-        weight.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for weight in others:
+            weight.requires_grad_(True)
 
 
 @torch.no_grad()

@@ -115,6 +115,9 @@ class _Epochs:
             is_shared=are_shared,
             by_popularity=config.popularity,
         )
+        self._has_equal_items = are_shared and config.similarity == "cosine" and teacher is None
+        if self._has_equal_items:
+            model.make_items_equally_long()  # a model that cannot do it is refused before it is trained
         self._expected = None if teacher is None else _Scores(teacher.eval(), split, config, has_teacher=True)
         self._loss = share_gradients(_Loss(model, split, config, has_teacher=teacher is not None), processes)
         self.optimizer = adam(model, config)
@@ -141,7 +144,7 @@ class _Epochs:
             interrupted = True
         if agree_to_stop(interrupted, self._processes):
             return None
-        if self._config.similarity == "cosine" and self._expected is None:
+        if self._has_equal_items:
             self._model.make_items_equally_long()
         seconds = time.perf_counter() - start
         average_buffers(self._model, self._processes)
