@@ -1,9 +1,9 @@
 """How long do look-ups of coded rows take, beside those in a table? How long does coding take, in how much memory?
 
-One core. The codes of the look-ups are random, which takes the same time: a code stands for a vector whatever it is.
-Rows are coded by a process of its own. Imports and compilers need more memory for a moment than they keep, so Linux is
-asked to forget the peak before the work begins. `--build 10000000` says how many rows are coded, on all cores; all
-benchmarks together code fewer, on one.
+Look-ups take one core. Their codes are random, which takes the same time: a code stands for a vector whatever it is.
+Rows are coded by a process of its own, on all cores. Imports and compilers need more memory for a moment than they
+keep, so Linux is asked to forget the peak before the work begins. `--build 1000000` codes so many rows, and looks
+nothing up.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ print(json.dumps({"seconds": seconds, "before": before, "peak": megabytes("VmHWM
 
 
 def measure(
-    *, num_ids: int = 1_000_000, num_found: int = 1_000_000, num_coded: int = 200_000, repetitions: int = 5
+    *, num_ids: int = 1_000_000, num_found: int = 1_000_000, num_coded: int = MANY, repetitions: int = 5
 ) -> list[Row]:
-    return [*_looking_up(num_ids, num_found, repetitions), *_coding(num_coded)]
+    return [*_looking_up(num_ids, num_found, repetitions), *_coding(num_coded, threads=os.cpu_count() or 1)]
 
 
 def _looking_up(num_ids: int, num_found: int, repetitions: int) -> list[Row]:
@@ -102,7 +102,7 @@ def _over(vectors: Callable[[Tensor], Tensor], ids: Tensor, size: int) -> None:
         vectors(ids[start : start + size])
 
 
-def _coding(count: int, *, threads: int = 1) -> list[Row]:
+def _coding(count: int, *, threads: int) -> list[Row]:
     """One run: it takes minutes where there are many rows."""
     name = f"{count:,} rows become 64 bits each" + (f", {threads} threads" if threads > 1 else "")
     if sys.platform != "linux":

@@ -15,8 +15,16 @@ def normal_rows(count, dims, seed=0):
     return np.random.default_rng(seed).normal(size=(count, dims))
 
 
+def directions(code, windows):
+    """The directions that windows stand for: [n, dims with bits] -> [n, dims]."""
+    own = code.bits > 0
+    out = np.tile(code.mean, (len(windows), 1))
+    out[:, own] += code.scale[own] * code.levels[windows]
+    return out
+
+
 def error_of(code, rows):
-    return float(((code.directions(code.windows(rows)) - rows) ** 2).mean() / rows.var())
+    return float(((directions(code, code.windows(rows)) - rows) ** 2).mean() / rows.var())
 
 
 @pytest.mark.parametrize(("bits", "bound", "scalar"), [(1, 0.25, 0.3634), (2, 0.0625, 0.1175), (3, 0.0156, 0.0345)])
@@ -33,7 +41,7 @@ def test_the_code_that_is_found_is_nearly_the_best_of_all():
     bits, length = np.array([1, 2, 1, 2]), 3
     code = TrellisCode(bits, np.zeros(4), np.ones(4), starting_levels(length, random), np.ones(1))
     rows = random.normal(size=(40, 4))
-    found = ((code.directions(code.windows(rows)) - rows) ** 2).sum(1)
+    found = ((directions(code, code.windows(rows)) - rows) ** 2).sum(1)
     ends, total = np.cumsum(bits), int(bits.sum())
     every = []
     for row in itertools.product((0, 1), repeat=total):
@@ -66,6 +74,17 @@ def test_windows_are_read_as_they_were_written(bits, fields):
     loops.read_codes(order.astype(np.int64), words, layout, np.cumsum(bits).astype(np.int16), gains, read)
     assert (read[:, bits > 0] == windows).all()
     assert (gains == (fields[0][1] if fields else 0)).all()
+
+
+def test_a_gain_brings_a_direction_nearest_to_its_vector():
+    random = np.random.default_rng(11)
+    vectors = random.normal(size=(300, 6)) * random.uniform(0.1, 9, (300, 1))
+    code = fit_code(vectors, num_bits=12, gain_bits=3, length=6, generator=random)
+    gains, windows = code.encode(vectors)
+    coded = directions(code, windows)
+    errors = ((vectors[:, None] - code.gains[:, None] * coded[:, None]) ** 2).sum(-1)  # [n, gains]
+    assert (errors[np.arange(300), gains] <= errors.min(1) * 1.0001).mean() > 0.99
+    assert len(set(gains.tolist())) > 4
 
 
 def test_bits_go_where_they_explain_most():

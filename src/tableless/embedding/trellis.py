@@ -22,7 +22,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
+from ..kernels import Doubles
+
 Integers = NDArray[np.int64]
 Windows = NDArray[np.uint8]
 
@@ -30,7 +31,8 @@ MOST_BITS = 6
 """Bits of one dimension. More would improve on float16."""
 _LEFT = [1.0, 0.31, 0.085, 0.0235, 0.0063, 0.0017, 0.00045]
 """The share of a normal variance that is left after 0 to 6 bits, as measured with windows of 8 bits."""
-_FEWEST_ROWS = 256  # for which another thread is woken
+FEWEST_ROWS = 256
+"""For which another thread is woken."""
 _ROUNDS = 10  # how often the levels are fitted
 
 
@@ -52,32 +54,36 @@ class TrellisCode:
     def windows(self, directions: Doubles) -> Windows:
         """The best window of each dimension that has bits: [n, dims] -> [n, dims with bits]."""
         from ..kernels.resources import in_parallel
+
+        out = np.empty((len(directions), int((self.bits > 0).sum())), np.uint8)
+
+        def search(start: int, stop: int) -> None:
+            self._search(directions[start:stop], out[start:stop])
+
+        in_parallel(search, len(directions), fewest=FEWEST_ROWS)
+        return out
+
+    def _search(self, directions: Doubles, out: Windows) -> None:
         from ..kernels.trellis_search import best_windows
 
         own = self.bits > 0
-        out = np.empty((len(directions), int(own.sum())), np.uint8)
         rows = np.ascontiguousarray((directions - self.mean)[:, own], np.float32)
-        levels, scale = self.levels.astype(np.float32), self.scale[own].astype(np.float32)
-        bits = self.bits[own]
+        best_windows(rows, self.scale[own].astype(np.float32), self.bits[own], self.levels.astype(np.float32), out)
 
-        def search(start: int, stop: int) -> None:
-            best_windows(rows[start:stop], scale, bits, levels, out[start:stop])
+    def gains_of(self, vectors: Doubles, windows: Windows) -> Doubles:
+        """The best factor [n] of the directions that windows [n, dims with bits] stand for."""
+        from ..kernels.trellis import best_gains
 
-        in_parallel(search, len(rows), fewest=_FEWEST_ROWS)
-        return out
-
-    def directions(self, windows: Windows) -> Doubles:
-        """The directions that windows stand for: [n, dims with bits] -> [n, dims]."""
-        own = self.bits > 0
-        out = np.tile(self.mean, (len(windows), 1))
-        out[:, own] += self.scale[own] * self.levels[windows]
+        out = np.empty(len(vectors))
+        best_gains(np.ascontiguousarray(vectors), windows, self.bits, self.levels, self.scale, self.mean, out)
         return out
 
     def encode(self, vectors: Doubles) -> tuple[Integers, Windows]:
-        """The gain [n] and the windows [n, dims with bits] of vectors [n, dims]."""
-        windows = self.windows(vectors / _lengths(vectors)[:, None])
+        """The gain [n] and the windows [n, dims with bits] of vectors [n, dims], on the thread of the caller."""
+        windows = np.empty((len(vectors), int((self.bits > 0).sum())), np.uint8)
+        self._search(vectors / _lengths(vectors)[:, None], windows)
         middles = (self.gains[1:] + self.gains[:-1]) / 2
-        return np.searchsorted(middles, _best_gains(vectors, self.directions(windows))), windows
+        return np.searchsorted(middles, self.gains_of(vectors, windows)), windows
 
 
 def fit_code(
@@ -108,7 +114,7 @@ def fit_code(
         levels = code.levels[windows]
         squares = (levels**2).sum(0)
         code.scale[own] = np.where(squares > 0, (levels * values).sum(0) / np.where(squares > 0, squares, 1), scale)
-    gains = _best_gains(sample, code.directions(code.windows(directions)))
+    gains = code.gains_of(sample, code.windows(directions))
     code.gains = np.exp(levels_of(np.log(gains), 2**gain_bits))
     return code
 
@@ -158,19 +164,11 @@ def write_row(
     """
     from ..kernels import trellis as loops
 
-    own = code.bits[code.bits > 0]
-    new = [(int(width), windows[:, j].astype(np.int64) >> (code.length - width)) for j, width in enumerate(own)]
-    place = begin.copy()
-    for width, values in (*fields, *new):
-        loops.write_bits(words, place, width, values)
-        place += width
+    values, widths = np.empty((len(begin), len(fields)), np.int64), np.array([width for width, _ in fields], np.int64)
+    for number, (_, column) in enumerate(fields):
+        values[:, number] = column
+    loops.write_rows(words, begin, values, widths, windows, code.bits[code.bits > 0], code.length)
 
 
 def _lengths(vectors: Doubles) -> Doubles:
     return np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
-
-
-def _best_gains(vectors: Doubles, directions: Doubles) -> Doubles:
-    """The factor of each direction that brings it nearest to the vector; never negative, never zero."""
-    squares = np.maximum((directions**2).sum(1), 1e-24)
-    return np.maximum((vectors * directions).sum(1) / squares, 1e-9)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 UInt8s = NDArray[np.uint8]

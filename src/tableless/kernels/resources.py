@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+_THREADS = "tableless"  # how the names of our threads begin
+
 
 def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) -> None:
     """Call `work(start, stop)` for ranges that make up 0 … count, on as many threads as torch may use.
@@ -22,9 +24,10 @@ def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) ->
     Each of our threads runs torch on one core, which is better than to split every small product over all cores. A
     range has at least `fewest` rows, since waking a thread takes as long as some rows do. If there are not enough rows
     for two ranges, the caller's thread does them all, and torch may split each operation over its own threads, which
-    are quicker to wake.
+    are quicker to wake. So does one of our own threads: it would wait for threads that wait for it.
     """
-    shares = min(torch.get_num_threads(), count // fewest)
+    is_own = threading.current_thread().name.startswith(_THREADS)
+    shares = 1 if is_own else min(torch.get_num_threads(), count // fewest)
     if shares < 2:
         work(0, count)
         return
@@ -36,7 +39,7 @@ def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) ->
 
 @functools.cache
 def _pool(size: int) -> ThreadPoolExecutor:
-    pool = ThreadPoolExecutor(size, thread_name_prefix="tableless", initializer=_use_one_core, initargs=(size,))
+    pool = ThreadPoolExecutor(size, thread_name_prefix=_THREADS, initializer=_use_one_core, initargs=(size,))
     everyone = threading.Barrier(size)
     # Wait until all threads exist and torch's number of threads is the usual one again.
     for ready in [pool.submit(everyone.wait) for _ in range(size)]:

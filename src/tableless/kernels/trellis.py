@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Floats, Int32s, Int64s
+from . import Doubles, Floats, Int32s, Int64s, UInt8s
 from .compiling import compiled
 from .id_rows import find_rows, hash_of
 
@@ -19,12 +19,56 @@ _TOGETHER = 64  # rows that are decoded together: all of what is read for them s
 
 
 @compiled()
-def write_bits(words: UInt64s, places: Int64s, width: int, values: Int64s) -> None:
-    """Write the lowest `width` bits of each value at its place, where all bits must be zero."""
+def write_rows(
+    words: UInt64s,
+    places: Int64s,
+    fields: Int64s,
+    field_widths: Int64s,
+    windows: UInt8s,
+    widths: Int64s,
+    length: int,
+) -> None:
+    """Write rows that begin at the bits `places` [n], where all bits must be zero.
+
+    A row has the values `fields` [n, fields], each in its width, and of each of the `windows` [n, dims], which have
+    `length` bits, the uppermost ones: as many as the width of the dimension.
+    """
     for i in range(len(places)):
-        for bit in range(width):
-            place = places[i] + bit
-            words[place >> 6] |= np.uint64((values[i] >> bit) & 1) << np.uint64(place & 63)
+        place = _u64(places[i])
+        for j in range(len(field_widths)):
+            _put(words, place, _u64(fields[i, j]))
+            place += _u64(field_widths[j])
+        for j in range(len(widths)):
+            _put(words, place, _u64(windows[i, j]) >> _u64(length - widths[j]))
+            place += _u64(widths[j])
+
+
+@compiled(inline="always")
+def _put(words: UInt64s, place: np.uint64, value: np.uint64) -> None:
+    """A number at a bit. Its upper part may reach into the next word; there is always one."""
+    word, shift = place >> _u64(6), place & _u64(63)
+    words[word] |= value << shift
+    words[word + _u64(1)] |= (value >> _u64(1)) >> (_u64(63) - shift)
+
+
+@compiled()
+def best_gains(
+    vectors: Doubles, windows: UInt8s, bits: Int64s, levels: Doubles, scale: Doubles, mean: Doubles, out: Doubles
+) -> None:
+    """The factor of each coded direction that brings it nearest to its vector [n, dims]; never negative, never zero.
+
+    `windows` [n, dims with bits] are those of the direction.
+    """
+    for i in range(len(vectors)):
+        product, square, own = 0.0, 0.0, _u64(0)
+        for j in range(len(bits)):
+            value = mean[j]
+            if bits[j] > 0:
+                value += scale[j] * levels[windows[i, own]]
+                own += _u64(1)
+            product += vectors[i, j] * value
+            square += value * value
+        out[i] = max(product / max(square, 1e-24), 1e-9)
 
 
 @compiled(inline="always")

@@ -19,7 +19,7 @@ from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from ..trellis import MOST_BITS
 from .coded_rows import LONGEST_WINDOW, CodedRows, turning_pays
 from .frequent_rows import FrequentRows
-from .shared_rows import mean_of_sharers
+from .shared_rows import one_row_each
 from .unknown_ids import UnknownIds
 
 _GAIN_BITS = 4
@@ -173,17 +173,13 @@ class CodedEmbedding(EmbeddingScheme):
 
         A network then learns them all, as if it had to know them alone: so it may say something of other ids.
         """
-        distinct, place = torch.unique(ids, return_inverse=True)
+        distinct, order, rows, weights = one_row_each(ids, rows, weights)
         if len(distinct) > self.vocab_size:
             raise ValueError(f"{len(distinct)} ids do not fit into vocab_size={self.vocab_size}; make it larger")
-        if len(distinct) < len(ids):
-            rows, weights = mean_of_sharers(place, rows, weights, len(distinct))
-            order = torch.arange(len(distinct))
-        else:  # rows stay where they are, because they may be a file that is larger than memory
-            distinct, order = ids, place.argsort()
-        del place  # of millions of ids: each such list takes as much memory as their codes
-        places, checks = self.finder.build(distinct).numpy(), self.rows.checks(distinct).numpy()
-        mean = self.rows.write(rows, places, checks, order=order, metric=metric, weights=weights, on_rows=self.on_rows)
+        self.finder.build(distinct)
+        mean = self.rows.write(
+            rows, distinct, self.finder, order=order, metric=metric, weights=weights, on_rows=self.on_rows
+        )
         if self.unknown is not None and self.unknown.mean is not None:
             self.unknown.mean.copy_(torch.from_numpy(mean))
         self.expect_training_from_nothing()

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...kernels import uses_kernels
+from ...kernels import Doubles, uses_kernels
+from ...kernels.resources import in_parallel
 from ..hashing import mix_ids
 from ..id_rows import IdRows
 from ..scheme import seeded
-from ..trellis import MOST_BITS, Doubles, TrellisCode, expected_loss, fit_code, share_bits, starting_levels, write_row
+from ..trellis import (
+    FEWEST_ROWS,
+    MOST_BITS,
+    TrellisCode,
+    expected_loss,
+    fit_code,
+    share_bits,
+    starting_levels,
+    write_row,
+)
 
 LONGEST_WINDOW = 8
 """Bits. One more doubles the time of coding, and saves one bit in fifty."""
@@ -49,13 +59,8 @@ class CodedRows(nn.Module):
         seed: int,
     ) -> None:
         super().__init__()
-        self.embedding_dim, self.num_bits, self.gain_bits, self.check_bits = (
-            embedding_dim,
-            num_bits,
-            gain_bits,
-            check_bits,
-        )
-        self.window, self.seed = window, seed
+        self.embedding_dim, self.window, self.seed = embedding_dim, window, seed
+        self.num_bits, self.gain_bits, self.check_bits = num_bits, gain_bits, check_bits
         self.direction_bits = num_bits - gain_bits - check_bits
         if not 1 <= window <= min(self.direction_bits, LONGEST_WINDOW) or not (
             0 <= gain_bits <= 16 and 0 <= check_bits <= 32
@@ -162,35 +167,43 @@ class CodedRows(nn.Module):
     def write(
         self,
         rows: Tensor,
-        places: NDArray[np.int64],
-        checks: NDArray[np.int64],
+        ids: Tensor,
+        finder: IdRows,
         *,
         order: Tensor,
         metric: Tensor,
         weights: Tensor,
         on_rows: Callable[[int, int], None] | None = None,
     ) -> Doubles:
-        """Code vectors [n, dim] and write them at the rows `places` [n], with check bits [n]. All else is lost.
+        """Code vectors [n, dim] of ids [n] and write them where the finder says. All that was there is lost.
 
         `order` sorts the vectors by id, so that the same ones are drawn for the codebooks in whatever order they come.
         Returns the weighted mean of the vectors.
         """
         code, turn, back = self._fitted(rows, order, metric, weights)
-        words, mean = np.zeros(len(self.codes), np.uint64), np.zeros(self.embedding_dim)
-        total = weights.double().sum()
-        for start in range(0, len(rows), step := max(1, _BLOCK // self.embedding_dim)):
-            part = slice(start, start + step)
-            block = rows[part].double().numpy()
-            mean += (weights[part].double() / total).numpy() @ block
-            gains, windows = code.encode(block @ turn)
-            fields = [(self.gain_bits, gains), (self.check_bits, checks[part])]
-            write_row(words, places[part] * self.num_bits, fields, windows, code)
-            if on_rows is not None:
-                on_rows(min(start + step, len(rows)), len(rows))
+        words, mean = self.codes.zero_().cpu().numpy().view(np.uint64), np.zeros(self.embedding_dim)
+        total, done, alone = float(weights.double().sum()), 0, threading.Lock()
+
+        def write_range(start: int, stop: int) -> None:
+            nonlocal mean, done
+            for begin in range(start, stop, step := max(1, _BLOCK // self.embedding_dim)):
+                part = slice(begin, min(begin + step, stop))
+                block = rows[part].double()
+                # Torch stays on this core here; numpy would wake threads of its own.
+                gains, windows = code.encode((block @ torch.from_numpy(turn)).numpy())
+                fields = [(self.gain_bits, gains), (self.check_bits, self.checks(ids[part]).numpy())]
+                places, own = finder(ids[part]).numpy() * self.num_bits, weights[part].double() / total @ block
+                with alone:  # two rows may share a word
+                    write_row(words, places, fields, windows, code)
+                    mean, done = mean + own.numpy(), done + len(block)
+                    if on_rows is not None:
+                        on_rows(done, len(rows))
+
+        in_parallel(write_range, len(rows), fewest=FEWEST_ROWS)
         self.codes.copy_(torch.from_numpy(words.view(np.int64)))
         self.ends.copy_(torch.from_numpy(np.cumsum(code.bits)))
-        for name, value in (("levels", code.levels), ("gains", code.gains), ("mean", code.mean), ("scale", code.scale)):
-            self.get_parameter(name).copy_(torch.from_numpy(value))
+        for name in ("levels", "gains", "mean", "scale"):
+            self.get_parameter(name).copy_(torch.from_numpy(getattr(code, name)))
         if self.rotation is not None:
             self.rotation.copy_(torch.from_numpy(back))
         else:
@@ -203,7 +216,7 @@ class CodedRows(nn.Module):
     ) -> tuple[TrellisCode, Doubles, Doubles]:
         """The code for rows [n, dim], and the matrices that turn rows into what is coded, and back."""
         random = np.random.default_rng(self.seed % 2**63)
-        share = (weights.double()[order] / weights.double().sum()).numpy()
+        share = (weights[order] / weights.double().sum()).numpy()
         count = min(SAMPLE, int((share > 0).sum()))
         chosen = np.sort(random.choice(len(rows), count, replace=False, p=share))
         sample, steep = rows[order[torch.from_numpy(chosen)]].double().numpy(), metric.double().numpy()

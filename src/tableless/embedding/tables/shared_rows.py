@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -174,3 +175,16 @@ def conjugate_gradients(
         last, square = square, (residual * scaled).sum(0)
         direction = scaled + square / last.clamp(min=smallest) * direction
     return table
+
+
+def one_row_each(ids: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Distinct ids, the order that sorts them, and the row and weight of each: the mean of those of one id.
+
+    Each list of millions of ids takes as much memory as their codes, so few are made. Without repeated ids the rows
+    stay where they are: they may be a file that is larger than memory.
+    """
+    order = torch.from_numpy(np.argsort(ids.numpy()))  # torch takes twice the memory for it
+    if not (ordered := ids[order])[1:].eq(ordered[:-1]).any():
+        return ids, order, rows, weights
+    distinct, place = torch.unique(ids, return_inverse=True)
+    return distinct, torch.arange(len(distinct)), *mean_of_sharers(place, rows, weights, len(distinct))
