@@ -82,12 +82,13 @@ def test_the_first_table_has_weight_decay_and_one_that_learns_from_it_has_none()
 
 
 def test_fine_tuning_takes_batches_that_leave_hardly_an_id_out_but_some_steps_to_an_epoch():
-    model = build_model(ModelConfig(scheme="dhe", budget="1/1 parameters"), small_split(), seed=0)
+    own = {"budget": "1/1 parameters", "backbone": "mlp"}
+    model = build_model(ModelConfig(scheme="dhe", **own), small_split(), seed=0)
     config = fine_tuning(TrainConfig(epochs=50), small_split(), model)
     assert (config.epochs, config.schedule) == (10, "one-cycle")
     assert config.batch_size == small_split().train.num_actions // 10
     assert fine_tuning(TrainConfig(epochs=3), small_split(), model).epochs == 3
-    narrow = build_model(ModelConfig(scheme="low-rank", budget="1/2 parameters"), small_split(), seed=0)
+    narrow = build_model(ModelConfig(scheme="low-rank", **own), small_split(), seed=0)
     assert fine_tuning(TrainConfig(), small_split(), narrow).learning_rate > config.learning_rate
 
 

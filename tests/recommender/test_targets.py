@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tableless.recommender.batches import Batch, SharedNegatives
-from tableless.recommender.losses import LOSSES, hide_own, scores_of_batch, with_spread_of
+from tableless.recommender.losses import LOSSES, hide_own, scores_of_batch
 from tableless.recommender.runs import ModelConfig, build_model
 from tableless.recommender.scoring import ModelInputs
 from tests.data.tiny import small_split
@@ -50,14 +50,6 @@ def test_shared_items_are_scored_with_every_user_of_the_batch(similarity):
 def test_what_a_user_has_chosen_is_hidden_from_this_user_alone():
     assert hide_own(SCORES, SHARED).isinf().tolist() == [[False, False, True], [False, False, False]]
     assert torch.equal(hide_own(SCORES, BATCH), SCORES)
-
-
-def test_the_length_of_a_user_is_not_to_be_learned():
-    teacher = torch.tensor([[1.0, 0.2, -0.4], [-0.3, 0.7, 0.1]])
-    longer = teacher * torch.tensor([[7.0], [0.01]])
-    torch.testing.assert_close(with_spread_of(longer, teacher), teacher)
-    same = with_spread_of(torch.ones(2, 3), teacher)  # items of equal scores have no spread to be brought to another
-    assert bool(same.isfinite().all())
 
 
 def test_each_loss_is_what_its_formula_says():

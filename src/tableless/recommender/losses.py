@@ -81,15 +81,6 @@ def scores_of_batch(
     return torch.cat([chosen, others], -1)
 
 
-def with_spread_of(scores: Tensor, expected: Tensor) -> Tensor:
-    """Scores with the standard deviation of the teacher's in each row [batch, n].
-
-    The length of a user's vector is a factor of the user's scores. It changes no ranking, and some schemes do not keep
-    it. So it is not to be learned.
-    """
-    return scores * (expected.std(-1, keepdim=True) / scores.std(-1, keepdim=True).clamp_min(1e-6))
-
-
 def hide_own(scores: Tensor, batch: Batch) -> Tensor:
     """Without the shared items that a user has chosen: these are no negatives."""
     if batch.shared is None:

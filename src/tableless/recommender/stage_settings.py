@@ -12,8 +12,7 @@ FINE_TUNING_EPOCHS = 10
 # A table by softmax over shared negatives (docs/tried.md).
 _TABLE_EPOCHS, _STEPS_PER_EPOCH, _LARGER_STEPS = 10, 500, 10
 _SMALLEST_BATCH, _LARGEST_BATCH = 256, 4096
-# Negatives that a batch shares make an error common to all its examples, so that steps must be smaller.
-_SMALLER_STEPS = 0.1
+_RATE_OF_LISTS = 2  # times that of pairs
 
 
 def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) -> TrainConfig:
@@ -37,21 +36,21 @@ def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) ->
 
 
 def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainConfig:
-    """How the fitted model is trained on the data, at the rate that suits its schemes.
+    """How the fitted model is trained by what its table expects, at the rate that suits its schemes.
 
-    The time of a step depends on how many distinct ids its batch has. So an epoch is quickest with batches that have
-    nearly all ids, but it needs at least ten steps. Larger batches allow a larger rate. Most is gained at the end,
-    where the rate comes down, so training is not stopped before.
+    Most is gained at the end, where the rate comes down, so training is not stopped before. A model that learns lists
+    (lists.py) has batches of its own. For others the time of a step depends on how many distinct ids its batch has. So
+    an epoch is quickest with batches that have nearly all ids, but it needs at least ten steps. Larger batches allow a
+    larger rate.
     """
+    epochs = min(config.epochs, FINE_TUNING_EPOCHS)
+    rate = min(model.users.tuning_rate, model.items.tuning_rate)
+    own = replace(config, epochs=epochs, patience=epochs, schedule="one-cycle")
+    if model.scores_are_products:
+        return replace(own, learning_rate=_RATE_OF_LISTS * rate)
     batch_size = min(split.num_known_users + split.num_known_items, 32_768)
     batch_size = max(1, min(max(batch_size, 16_384), split.train.num_actions // 10))
-    rate = min(model.users.tuning_rate, model.items.tuning_rate) * (batch_size / 16_384) ** 0.5
-    if shares_negatives(config, model):
-        rate *= _SMALLER_STEPS
-    epochs = min(config.epochs, FINE_TUNING_EPOCHS)
-    return replace(
-        config, epochs=epochs, patience=epochs, batch_size=batch_size, learning_rate=rate, schedule="one-cycle"
-    )
+    return replace(own, batch_size=batch_size, learning_rate=rate * (batch_size / 16_384) ** 0.5)
 
 
 def shares_negatives(config: TrainConfig, model: Recommender) -> bool:

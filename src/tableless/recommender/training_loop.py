@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,11 +15,12 @@ from ..kernels.resources import keeping_freed_memory
 from .batches import Batch, Batches, prefetch
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import measure_on_sample
-from .losses import LOSSES, hide_own, scores_of_batch, with_spread_of
+from .lists import ListBatch, ListLoss, Lists, ListScores
+from .losses import LOSSES, hide_own, scores_of_batch
 from .models import Recommender
 from .ranking import draw_sample
 from .scoring import ModelInputs, Scorer, model_scores, popularity_scores
-from .training import EpochReport, Journal, Selection, Similarity, TrainConfig, has_ended
+from .training import EpochReport, Journal, Selection, TrainConfig, has_ended
 
 OnBatch = Callable[[int, int, int, float], None]
 """Is told the epoch, how many of how many batches are done, and the loss of the last."""
@@ -70,7 +71,7 @@ def train_model(
             loss=loss,
             validation_auc=measured["auc"],
             seconds=seconds,
-            examples_per_second=split.train.num_actions * epochs.examples_per_action / seconds,
+            examples_per_second=epochs.examples_per_epoch / seconds,
             is_best=value > best_value,
             has_ended=has_ended(values, config.patience, floor=validation.level_of_popularity),
             selected=None if config.select == "auc" else value,
@@ -101,9 +102,18 @@ class _Epochs:
         self._model, self._config, self._processes = model, config, processes
         for scheme in (model.users, model.items):
             scheme.expect_training_from_nothing()  # as the paper's recipe does
+        self.optimizer, self._has_equal_items = adam(model, config), False
+        self._batches: Batches | Lists
+        self._expected: nn.Module | None = None
+        if teacher is not None and model.scores_are_products:
+            self._batches = Lists(split, seed=config.seed, processes=processes)
+            self.examples_per_epoch = self._batches.num_scores
+            self._expected = ListScores(teacher.eval(), split)
+            self._loss = share_gradients(ListLoss(model, split), processes)
+            return
         are_shared = config.shares_negatives(scores_are_products=model.scores_are_products)
         num_negatives = config.negatives(are_shared=are_shared)
-        self.examples_per_action = 1 + num_negatives
+        self.examples_per_epoch = split.train.num_actions * (1 + num_negatives)
         self._batches = Batches(
             split.train,
             batch_size=config.batch_size,
@@ -115,12 +125,11 @@ class _Epochs:
             is_shared=are_shared,
             by_popularity=config.popularity,
         )
-        self._has_equal_items = are_shared and config.similarity == "cosine" and teacher is None
+        self._has_equal_items = are_shared and config.similarity == "cosine"
         if self._has_equal_items:
             model.make_items_equally_long()  # a model that cannot do it is refused before it is trained
-        self._expected = None if teacher is None else _Scores(teacher.eval(), split, config, has_teacher=True)
-        self._loss = share_gradients(_Loss(model, split, config, has_teacher=teacher is not None), processes)
-        self.optimizer = adam(model, config)
+        self._expected = None if teacher is None else _Scores(teacher.eval(), split, config)
+        self._loss = share_gradients(_Loss(model, split, config), processes)
 
     def train(self, epoch: int, on_batch: OnBatch | None) -> tuple[float, float] | None:
         """Go over the data once. Returns the mean loss and the seconds; None if it was stopped."""
@@ -129,7 +138,8 @@ class _Epochs:
         start, total = time.perf_counter(), torch.zeros((), device=device)
         interrupted = False
         try:
-            for index, batch in enumerate(batch.to(device) for batch in prefetch(self._batches.epoch(epoch))):
+            each: Iterator[Batch | ListBatch] = prefetch(self._batches.epoch(epoch))
+            for index, batch in enumerate(batch.to(device) for batch in each):
                 _set_rate(self.optimizer, self._config, (epoch * count + index) / (self._config.epochs * count))
                 self.optimizer.zero_grad()
                 with torch.no_grad():
@@ -173,17 +183,16 @@ def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
 
 class _Scores(nn.Module):
-    """The scores of a batch, as its loss is given them. Where there is a teacher, they are its scores as they are."""
+    """The scores of a batch, as its loss is given them."""
 
-    def __init__(self, model: Recommender, split: Split, config: TrainConfig, *, has_teacher: bool) -> None:
+    def __init__(self, model: Recommender, split: Split, config: TrainConfig) -> None:
         super().__init__()
         self.model = model
-        self._similarity: Similarity = "product" if has_teacher else config.similarity
         self._inputs, self._config = ModelInputs.of(model, split.train), config
         self._temperature = config.temperature_for(split.actions_per_id)
 
     def forward(self, batch: Batch) -> Tensor:
-        own: dict[str, Any] = {"temperature": self._temperature, "similarity": self._similarity}
+        own: dict[str, Any] = {"temperature": self._temperature, "similarity": self._config.similarity}
         return scores_of_batch(self.model, self._inputs, batch, **own)
 
 
@@ -194,8 +203,6 @@ class _Loss(_Scores):
         scores = super().forward(batch)
         if expected is None:
             scores = hide_own(scores, batch)
-        elif batch.shared is not None:
-            scores = with_spread_of(scores, expected)
         return LOSSES[self._config.loss](scores, expected, batch.weight)
 
 

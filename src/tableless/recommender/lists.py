@@ -1,0 +1,101 @@
+"""Lists: in the last stage of the fast recipe, a student learns to order items as its table does.
+
+A batch is some users and a list of items that all of them order. What the table expects of a user is a distribution
+over the list: a softmax of its scores, divided by their standard deviation for this user. So every user counts the
+same, whatever the loss of the table was, and the top of the list counts most. The student's scores are divided by their
+own standard deviation: the length of a user's vector changes no ranking, and some schemes do not keep it. Beside a loss
+of single pairs, this keeps the AUC, gains at the top, and takes a third of the time (docs/tried.md).
+
+It is for models whose scores are inner products: a list then costs one matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..data.splits import Split
+from .distributed import Processes
+from .models import Recommender
+from .scoring import ModelInputs
+
+_USERS, _ITEMS = 1024, 1024  # of a batch
+_FEWEST_STEPS = 40  # of an epoch: where there are few users, each comes several times
+
+
+@dataclass(frozen=True)
+class ListBatch:
+    """Users and the items that each of them orders."""
+
+    users: Tensor  # [n] rows
+    items: Tensor  # [m] rows
+
+    def to(self, device: torch.device) -> ListBatch:
+        """The same batch where the model is."""
+        return ListBatch(self.users.to(device), self.items.to(device))
+
+
+class Lists:
+    """Every known user at least once an epoch, each time with other items, in an order that the seed decides.
+
+    Items are drawn by the square root of how often they were chosen: frequent ones stand at the top of most rankings.
+    """
+
+    def __init__(self, split: Split, *, seed: int, processes: Processes) -> None:
+        self._seed, self._processes = seed, processes
+        self._num_users, self._num_items = split.num_known_users, split.num_known_items
+        counts = np.bincount(split.train.items, minlength=self._num_items)[: self._num_items]
+        self._share = np.sqrt(counts + 1.0) / np.sqrt(counts + 1.0).sum()
+
+    def __len__(self) -> int:
+        return max(_FEWEST_STEPS, -(-self._num_users // _USERS))
+
+    @property
+    def num_scores(self) -> int:
+        """Of an epoch."""
+        return len(self) * min(_USERS, self._num_users) * min(_ITEMS, self._num_items)
+
+    def epoch(self, number: int) -> Iterator[ListBatch]:
+        """The batches of one epoch; under several ranks, this rank's users of each."""
+        random = np.random.default_rng([self._seed, number])
+        own = slice(self._processes.rank, None, self._processes.world_size)
+        size, order = min(_USERS, self._num_users), np.empty(0, np.int64)
+        for _ in range(len(self)):
+            if len(order) < size:
+                order = np.concatenate([order, random.permutation(self._num_users)])
+            users, order = order[:size], order[size:]
+            drawn = random.choice(self._num_items, min(_ITEMS, self._num_items), replace=False, p=self._share)
+            yield ListBatch(torch.from_numpy(users[own]), torch.from_numpy(drawn))
+
+
+class ListScores(nn.Module):
+    """The scores of a batch [n, m]."""
+
+    def __init__(self, model: Recommender, split: Split) -> None:
+        super().__init__()
+        self.model, self._inputs = model, ModelInputs.of(model, split.train)
+
+    def forward(self, batch: ListBatch) -> Tensor:
+        """One matrix product."""
+        inputs, model = self._inputs, self.model
+        users = model.prepare_users(model.user_vectors(inputs.users[batch.users]))
+        items = model.prepare_items(model.item_vectors(inputs.items[batch.items], inputs.item_ids[batch.items]))
+        return model.score_all(users, items)
+
+
+class ListLoss(ListScores):
+    """How far the order of a batch is from what its teacher expects, as a module that can be shared by processes."""
+
+    def forward(self, batch: ListBatch, expected: Tensor) -> Tensor:  # type: ignore[override]
+        """The divergence of the two distributions, as a mean over the users."""
+        own, wanted = (_standardised(scores).log_softmax(-1) for scores in (super().forward(batch), expected))
+        return F.kl_div(own, wanted, log_target=True, reduction="batchmean")
+
+
+def _standardised(scores: Tensor) -> Tensor:
+    return scores / scores.std(-1, keepdim=True, correction=0).clamp_min(1e-6)
