@@ -30,6 +30,9 @@ TableSide = Literal["users", "items"]
 
 Stage = dict[str, Any]
 """What one stage of training did, as plain values: its name, settings, seconds, epochs, whether it was capped."""
+# A row counts in the fit by this power of how often its id occurs. Frequent items stand at the top of rankings. Users
+# with many actions have long vectors, and would count for too much (docs/tried.md has other powers).
+_WEIGHT_BY_COUNT = {"users": -0.3, "items": 0.5}
 
 
 @dataclass(frozen=True)
@@ -101,14 +104,10 @@ def fit_to_teacher(
 def fit_side(
     model: Recommender, side: TableSide, rows: Tensor, metric: Tensor, split: Split, *, seed: int = 0
 ) -> Distillation:
-    """Fit the scheme of one side to rows, one for each known id.
-
-    Where rows are rounded, an item counts by the square root of how often it occurs: frequent items stand at the top
-    of rankings (docs/tried.md has other powers).
-    """
-    scheme, weights = getattr(model, side), None
-    if side == "items" and scheme.rounds_rows:
-        weights = torch.from_numpy(np.bincount(split.train.items, minlength=len(rows))[: len(rows)] + 1.0).sqrt()
+    """Fit the scheme of one side to rows, one for each known id, which count by how often the id occurs."""
+    scheme, train = getattr(model, side), split.train
+    counts = np.bincount(train.items, minlength=len(rows)) if side == "items" else np.diff(train.starts)
+    weights = torch.from_numpy((counts[: len(rows)] + 1.0) ** _WEIGHT_BY_COUNT[side]).float()
     with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
