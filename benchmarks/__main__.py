@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coded, compress, growth, hashing, id_rows, ids, inference, serving, training
+from benchmarks import busy, coded, compress, growth, hashing, id_rows, ids, inference, serving, training
 from benchmarks.measuring import Row, describe_machine, markdown, on_threads, show
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -28,6 +28,15 @@ QUICK: dict[str, dict[str, Any]] = {
         "repetitions": 2,
         "data": "world:users=200,items=120,actions=6000,clusters=4",
     },
+    "busy": {
+        "data": "world:users=100,items=60,actions=2000",
+        "num_rows": 100,
+        "visits": 2,
+        "width": 16,
+        "num_ids": 200,
+        "repetitions": 1,
+        "settle": 0,
+    },
     "serving": {"networks": {"tiny": (16, 16)}, "seconds": 1, "repetitions": 1},
     "compress": {"num_rows": 2_000, "shares": ("1/4",)},
     "growth": {"vocabularies": (10**4, 10**5, 10**9), "budgets": (10**5, 3 * 10**5), "work": 1e7, "repetitions": 2},
@@ -40,6 +49,7 @@ MEASURES: dict[str, Callable[..., list[Row]]] = {
     "coded": coded.measure,
     "inference": inference.measure,
     "training": training.measure,
+    "busy": busy.measure,
     "serving": serving.measure,
     "compress": compress.measure,
 }

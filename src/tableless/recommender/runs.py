@@ -22,6 +22,7 @@ from ..embedding.fit_progress import OnFit
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import AUTO, SCHEMES, choose_scheme
 from ..hints import did_you_mean, require_known_name
+from ..kernels.idle_cores import on_idle_cores
 from .distributed import Processes
 from .evaluation import popularity_warning
 from .journal import TrainingJournal
@@ -99,6 +100,7 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     return backbone(users=users, items=items, seed=seed)
 
 
+@on_idle_cores()
 def train_and_measure(
     data: DataConfig,
     model_config: ModelConfig,
