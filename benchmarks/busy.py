@@ -67,7 +67,7 @@ def measure(
         "epoch of dhe in a small world, measured": lambda: _train(data),
     }
     for batch_size in (1, 100, 4096):
-        tasks[f"FastEmbedding, batch {batch_size:,}"] = partial(_embed, embed, ids[: 100 * batch_size], batch_size)
+        tasks[f"FastEmbedding, batch {batch_size:,}"] = partial(_embed, embed, ids[: 1000 * batch_size], batch_size)
     results = []
     for name, task in tasks.items():
         results += _rows(name, _timed(task, cores, repetitions, settle), cores)
