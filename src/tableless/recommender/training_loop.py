@@ -158,7 +158,7 @@ class _Epochs:
         average_buffers(self._model, self._processes)
         return float(total) / count, seconds
 
-    def _step(self, batch: Batch) -> Tensor:
+    def _step(self, batch: Batch | ListBatch) -> Tensor:
         """Learn from a batch. Returns its loss."""
         self.optimizer.zero_grad()
         with torch.no_grad():
