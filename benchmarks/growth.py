@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks.measuring import Row, Spread, at_most, figure, on_threads, show, time_alternately
+from benchmarks.measuring import Row, Spread, at_most, describe_machine, figure, on_threads, show, time_alternately
+from benchmarks.results import picture_of, processor_of
 from tableless import DeepHashEmbedding
 from tableless.embedding.tables import FullEmbedding
 from tableless.serving import FastEmbedding
@@ -25,7 +26,6 @@ BUDGETS = tuple(10**power for power in range(5, 9))
 FIXED_BUDGET = 1_000_000
 LARGEST_TIMED_TABLE = 2e9  # bytes
 STREAM_TARGET = 300.0  # MB
-PICTURE = Path(__file__).with_name("growth.png")
 
 
 @dataclass(frozen=True)
@@ -187,4 +187,4 @@ if __name__ == "__main__":
     measured = measure()
     show(rows(measured))
     print(markdown(measured))
-    save_picture(measured, PICTURE)
+    save_picture(measured, Path(__file__).with_name(picture_of(processor_of(describe_machine()))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from benchmarks.measuring import (
 )
 from tableless import DeepHashEmbedding
 from tableless.embedding.inference.int8 import is_supported
+from tableless.embedding.inference.network import CHUNK
 from tableless.serving import FastEmbedding
 from tableless.serving.timing import bare_products, zipf_ids
 
@@ -41,6 +43,7 @@ def measure(
     with torch.inference_mode():
         return [
             *_against_layers(scheme, num_ids, repetitions),
+            *_products_of_bytes(width, repetitions),
             *_hits(scheme, num_ids, vocab_size // 100, repetitions),
             *_zipf(scheme, num_ids, vocab_size, repetitions),
             *_threads(scheme, num_ids, repetitions),
@@ -70,6 +73,38 @@ def _against_layers(scheme: DeepHashEmbedding, num_ids: int, repetitions: int) -
             of = Spread.of(value / num_ids * 1e6 for value in values)
             rows.append(figure(f"{name}, batch {batch_size:,}", of, " µs per id"))
     return rows
+
+
+def _products_of_bytes(width: int, repetitions: int) -> list[Row]:
+    """One layer in 8-bit integers against float32, by torch's own products: why int8 needs VNNI (docs/tried.md)."""
+    generator, rows = torch.Generator().manual_seed(2), []
+    weight = torch.randint(-127, 128, (width, width), dtype=torch.int8, generator=generator)
+    packed, scales = torch.ops.onednn.qlinear_prepack(weight, None), (torch.ones(width), torch.zeros(width).long())
+    for batch_size in (1, 100, CHUNK):
+        inputs = torch.randint(0, 128, (batch_size, width), dtype=torch.uint8, generator=generator)
+        operands = {"floats": (inputs.float(), weight.float().T.contiguous()), "bytes": (inputs.char(), weight.T)}
+        tasks: dict[str, Callable[[], object]] = {
+            "float32": partial(_often, partial(torch.mm, *operands["floats"])),
+            "torch._int_mm": partial(_often, partial(torch._int_mm, *operands["bytes"])),
+            "oneDNN": partial(
+                _often,
+                partial(
+                    torch.ops.onednn.qlinear_pointwise,
+                    *(inputs, 1.0, 0, packed, *scales, None, 1.0, 0, torch.float32, "none", [], ""),
+                ),
+            ),
+        }
+        with on_threads(1):
+            seconds = time_alternately(tasks, repetitions=repetitions)
+        for name in ("torch._int_mm", "oneDNN"):
+            question = f"8-bit products of a layer, {width} × {width}, by {name}, batch {batch_size}, against float32"
+            rows.append(figure(question, Spread.of_ratios(seconds[name], seconds["float32"]), " ×"))
+    return rows
+
+
+def _often(product: Callable[[], object]) -> None:
+    for _ in range(20):
+        product()
 
 
 def _hits(scheme: DeepHashEmbedding, num_ids: int, num_hot: int, repetitions: int) -> list[Row]:

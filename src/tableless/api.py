@@ -88,8 +88,9 @@ def train(
         resume: Go on from the last epoch in `out`.
         device: `"auto"`, `"cpu"` or `"cuda"`.
         example_users: Keep a few user ids in the run, which a server of it shows to whoever reaches it.
-        progress: Is called with a `Progress` for every remark, batch and epoch, and for a warning if the model is no
-            better than popularity. Without it, that warning is logged (`logging`).
+        progress: Is called with a `Progress` for every remark, batch, epoch and step of the fit (with the time
+            left), and for a warning if the model is no better than popularity. Without it, that warning is logged
+            (`logging`).
 
     Returns:
         The trained model. `results` has what was measured. `recommend` leaves out what a user has in `data`. Data in

@@ -45,7 +45,7 @@ def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[
         progress.on_run(number, len(DEMO_SCHEMES), line)
         directory = out / scheme
         shutil.rmtree(directory, ignore_errors=True)  # that of an earlier demonstration
-        watched: dict[str, Any] = {"on_note": progress.tell, "on_batch": progress.on_batch}
+        watched: dict[str, Any] = {"on_note": progress.tell, "on_batch": progress.on_batch, "on_fit": progress.on_fit}
         trained, results = train_and_measure(data, model, training, split, teacher=teacher, out=directory, **watched)
         teacher = teacher or Teacher(trained, results["stages"])  # the full table, which comes first
         progress.tell(f"{scheme}: {results['bytes_per_id']:.1f} bytes per id, test AUC {results['auc']:.4f}")

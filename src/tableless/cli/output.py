@@ -5,6 +5,7 @@ The bar goes to standard error, so that the output can be piped.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from rich.console import Console
 from typing_extensions import Self
 
 from ..data.splits import Split
+from ..embedding.fit_progress import FitProgress
 from ..recommender.evaluation import METRICS
-from ..recommender.progress import epoch_in_words, run_in_words, split_in_words
+from ..recommender.progress import epoch_in_words, fit_in_words, run_in_words, split_in_words
 from ..recommender.streaming import StreamReport
 from ..recommender.training import EpochReport
 from .app import as_typed
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_SECONDS_BETWEEN_LINES = 30  # of a fit, where no bar can be drawn
+
+
 class ProgressBar:
-    """A progress bar with epoch, loss, validation AUC, examples a second and time left."""
+    """A progress bar with epoch, loss, validation AUC, examples a second and time left; in a fit with what is lost."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         from rich.console import Console
@@ -41,6 +46,7 @@ class ProgressBar:
             transient=True,
             disable=quiet,
         )
+        self._last_line = 0.0
         self._task = self._bar.add_task("preparing", total=None, note="")
 
     def __enter__(self) -> Self:
@@ -71,6 +77,23 @@ class ProgressBar:
         self._bar.update(
             self._task, description=f"epoch {epoch + 1}", completed=batch, total=total, note=f"loss {loss:.4f}"
         )
+
+    def on_fit(self, doing: str, step: FitProgress) -> None:
+        """Move the bar. Where no bar can be drawn, as in a log, leave a line behind from time to time."""
+        if step.message:
+            self._console.print(step.message, highlight=False)
+        if not self._console.is_terminal:
+            self._leave_line(fit_in_words(doing, step), is_first=step.done == 1)
+        note = f"{step.error:.1%} unexplained"
+        self._bar.update(self._task, description=doing, completed=step.done, total=step.total, note=note)
+
+    def _leave_line(self, words: str, *, is_first: bool) -> None:
+        now = time.monotonic()
+        if is_first:
+            self._last_line = now
+        elif now >= self._last_line + _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._console.print(words, highlight=False)
 
     def on_stream(self, report: StreamReport) -> None:
         """Show how far the stream is."""

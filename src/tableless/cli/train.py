@@ -73,6 +73,7 @@ def train(
             on_note=progress.tell,
             on_batch=progress.on_batch,
             on_epoch=progress.on_epoch,
+            on_fit=progress.on_fit,
         )
     if not processes.is_first:
         return

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.idle_cores import on_idle_cores
 from ..kernels.resources import keeping_freed_memory
 from .finishing import in_float32, round_by_parts
 from .fit_progress import FitProgress, FitReporter
@@ -81,6 +82,7 @@ class Distillation:
     learning_rate: float | None = None
 
 
+@on_idle_cores()
 @keeping_freed_memory()
 def distil(
     table: Tensor | nn.Embedding | nn.EmbeddingBag,
@@ -262,5 +264,5 @@ def _warn_if_poor(result: Distillation, *, is_mean: bool) -> None:
         f"{result.unexplained:.0%} of the table's variance is unexplained.{mean} What may help: a larger budget for "
         f"the scheme{more}, or another scheme",
         PoorFitWarning,
-        stacklevel=4,  # the caller of `distil`, which is itself wrapped
+        stacklevel=5,  # the caller of `distil`, which is itself wrapped twice
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..kernels.idle_cores import on_idle_cores
 from .regression import ROUNDING, Target, default_batch
 from .rounded_matrix import RoundedLinear
 from .rounding import largest_integer, to_floats, to_integers
@@ -143,9 +144,10 @@ def _learn(
         if step % per_pass == 0:
             order = torch.randperm(len(own.ids), generator=generator) if per_pass > 1 else torch.arange(len(own.ids))
         some = order[step % per_pass :: per_pass]
-        errors = ((scheme(own.ids[some]) - own.rows[some]) @ own.metric).square().sum(-1)
-        error = (errors * own.weights[some]).mean() / variance
-        gradients = torch.autograd.grad(error, trained)
+        with on_idle_cores():
+            errors = ((scheme(own.ids[some]) - own.rows[some]) @ own.metric).square().sum(-1)
+            error = (errors * own.weights[some]).mean() / variance
+            gradients = torch.autograd.grad(error, trained)
         for parameter, gradient in zip(trained, gradients, strict=True):
             parameter.grad = gradient
         for layer, part in zip(layers, parts, strict=True):

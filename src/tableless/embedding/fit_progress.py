@@ -18,6 +18,9 @@ QUICKER_SCHEMES = ("low-rank", "hash-embedding", "bloom", "hashing-trick")
 
 _TIMED_STEPS = 5  # how long a fit takes is estimated from these; the first of them is not counted, it also compiles
 _LONG = 60  # seconds; before a longer fit something is said
+OnFit = Callable[[str, "FitProgress"], None]
+"""Is told what a fit is doing ("fitting users"), and how far it is."""
+
 _log = logging.getLogger("tableless.embedding")
 
 
@@ -45,14 +48,15 @@ class FitReporter:
     """Tells a caller, or a person at a terminal, how far a fit is.
 
     `progress` is called with a `FitProgress` after every step. With None there is a bar if standard error is a terminal
-    and rich is installed, and what must be said is logged. With False nothing is told.
+    and rich is installed, and what must be said is logged. With False nothing is told. Where `num_rows` is
+    None, nothing is said of how long it will take, because the word was said before.
     """
 
-    def __init__(self, progress: Callable[[FitProgress], None] | bool | None, num_rows: int) -> None:
+    def __init__(self, progress: Callable[[FitProgress], None] | bool | None, num_rows: int | None) -> None:
         self._tell = progress if callable(progress) else None
         self.is_silent = progress is False
         self._num_rows = num_rows
-        self._has_warned = False
+        self._has_warned = num_rows is None
         self._message = ""
         self._start = 0.0
         self._bar: Any = None
@@ -90,14 +94,14 @@ class FitReporter:
         if done == _TIMED_STEPS and seconds_left > _LONG and not self._has_warned:
             self._has_warned = True
             self.say(
-                f"fitting {self._num_rows:,} rows will take about {_in_words(seconds_left)}. Schemes that are computed "
-                f"from the rows take far less: {', '.join(QUICKER_SCHEMES)}"
+                f"fitting {self._num_rows:,} rows will take about {time_in_words(seconds_left)}. Schemes that are "
+                f"computed from the rows take far less: {', '.join(QUICKER_SCHEMES)}"
             )
         if self._tell:
             message, self._message = self._message, ""
             self._tell(FitProgress(done, total, error, seconds_left, message))
         elif self._bar:
-            left = f"{error:.1%} unexplained, {_in_words(seconds_left)} left"
+            left = f"{error:.1%} unexplained, {time_in_words(seconds_left)} left"
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, note=left)
 
 
@@ -111,7 +115,8 @@ def _new_bar() -> Any:
     return bar
 
 
-def _in_words(seconds: float) -> str:
+def time_in_words(seconds: float) -> str:
+    """A time in the unit that a person would take."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -11,6 +11,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
+from ..kernels.idle_cores import on_idle_cores
 from .layers import BatchNorm
 from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
@@ -208,11 +209,12 @@ def _descend(
         if step % per_pass == 0:
             order = torch.randperm(len(rows), generator=generator) if per_pass > 1 else torch.arange(len(rows))
         part = order[step % per_pass :: per_pass]
-        optimizer.zero_grad()
-        errors = ((scheme(ids[part]) - rows[part]) @ metric).square().mean(-1)
-        error = (errors * weights[part]).mean() / variance
-        torch.autograd.backward(error)
-        optimizer.step()
+        with on_idle_cores():
+            optimizer.zero_grad()
+            errors = ((scheme(ids[part]) - rows[part]) @ metric).square().mean(-1)
+            error = (errors * weights[part]).mean() / variance
+            torch.autograd.backward(error)
+            optimizer.step()
         schedule.step()
         yield error.detach()
 

@@ -2,7 +2,7 @@
 
 A loop is compiled by numba when it is first called, and kept on disk for the next process. Importing numba takes a
 third of a second. So `embedding` and `serving` import a module with loops where a loop is called, and not at the top of
-a file. Only `resources` and the names below come without numba.
+a file. Only `resources`, `idle_cores` and the names below come without numba.
 """
 
 from __future__ import annotations

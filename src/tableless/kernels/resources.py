@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from .idle_cores import on_idle_cores, usual_threads
+
 _THREADS = "tableless"  # how the names of our threads begin
 
 
@@ -24,15 +26,18 @@ def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) ->
     Each of our threads runs torch on one core, which is better than to split every small product over all cores. A
     range has at least `fewest` rows, since waking a thread takes as long as some rows do. If there are not enough rows
     for two ranges, the caller's thread does them all, and torch may split each operation over its own threads, which
-    are quicker to wake. So does one of our own threads: it would wait for threads that wait for it.
+    are quicker to wake, as far as cores are idle. So does one of our own threads: it would wait for threads that wait
+    for it.
     """
     is_own = threading.current_thread().name.startswith(_THREADS)
-    shares = 1 if is_own else min(torch.get_num_threads(), count // fewest)
+    threads = usual_threads()
+    shares = 1 if is_own else min(threads, count // fewest)
     if shares < 2:
-        work(0, count)
+        with on_idle_cores():
+            work(0, count)
         return
     bounds = [count * share // shares for share in range(shares + 1)]
-    futures = [_pool(torch.get_num_threads()).submit(work, start, stop) for start, stop in pairwise(bounds)]
+    futures = [_pool(threads).submit(work, start, stop) for start, stop in pairwise(bounds)]
     for future in futures:
         future.result()
 
@@ -49,6 +54,7 @@ def _pool(size: int) -> ThreadPoolExecutor:
 
 def _use_one_core(usual: int) -> None:
     """Let torch use one core in this thread. Torch applies that to all later threads, too, so we set it back."""
+    torch.get_num_threads()  # at the first question a thread takes the usual number: not after we have set ours
     torch.set_num_threads(1)
     other = threading.Thread(target=torch.set_num_threads, args=(usual,))
     other.start()

@@ -14,13 +14,14 @@ from dataclasses import replace
 import torch
 
 from ..data.splits import Split
+from ..embedding.fit_progress import OnFit
 from ..embedding.tables import FullEmbedding
 from .evaluation import METRICS
 from .models import Recommender
 from .scoring import model_scores, scheme_inputs
 from .teachers import Stage, TableSide, fit_side, known_ids
 from .training import TrainConfig
-from .training_loop import Validation, train_model
+from .training_loop import OnBatch, Validation, train_model
 
 _ROUNDS = 3
 # Of 3e-3 and 1e-3 the lower rate was better on the validation data of MovieLens-1M (docs/tried.md).
@@ -34,9 +35,12 @@ def fit_by_turns(
     config: TrainConfig,
     *,
     on_note: Callable[[str], None] = lambda text: None,
+    on_batch: OnBatch | None = None,
+    on_fit: OnFit | None = None,
 ) -> Stage:
     """Fit the rounded schemes of a fitted model again, by turns, while the selected validation measure becomes better.
 
+    `on_batch` is told of the training of rows, `on_fit` of the steps by which they are rounded, if there are any.
     Returns what was done.
     """
     start = time.perf_counter()
@@ -53,8 +57,8 @@ def fit_by_turns(
         if not getattr(model, side).rounds_rows:
             continue
         before = {key: value.clone() for key, value in model.state_dict().items()}
-        rows[side] = _trained_rows(model, teacher, rows, side, split, own)
-        fit_side(model, side, rows[side], targets[side].metric, split, seed=config.seed)
+        rows[side] = _trained_rows(model, teacher, rows, side, split, own, on_batch)
+        fit_side(model, side, rows[side], targets[side].metric, split, seed=config.seed, on_fit=on_fit)
         values.append(validation.measure(model_scores(model, split))[config.select])
         on_note(f"{side} rounded again: validation {METRICS[config.select].label} {values[-1]:.4f}")
         if values[-1] < max(values[:-1]):
@@ -75,6 +79,7 @@ def _trained_rows(
     side: TableSide,
     split: Split,
     config: TrainConfig,
+    on_batch: OnBatch | None,
 ) -> torch.Tensor:
     """Better rows for one side, beside the vectors that the other side's scheme has."""
     tables: dict[str, FullEmbedding] = {}
@@ -88,5 +93,5 @@ def _trained_rows(
     pair.take_over(teacher)
     pair.requires_grad_(False)
     tables[side].requires_grad_(True)
-    train_model(pair, split, config, teacher=teacher)
+    train_model(pair, split, config, teacher=teacher, on_batch=on_batch)
     return tables[side].table.detach()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ..data.config import DataConfig
 from ..data.loading import load_split
 from ..data.splits import Split
+from ..embedding.fit_progress import FitProgress, time_in_words
 from .training import EpochReport
 
 _log = logging.getLogger(__name__)
@@ -23,13 +24,16 @@ class Progress:
 
     Attributes:
         stage: What happened. `"note"`: a remark. `"reading"`: some more rows were read. `"batch"`: a training step
-            ended. `"epoch"`: an epoch ended and was validated. `"run"`: a run of a comparison begins. `"warning"`: the
-            results are poor, and what to try.
+            ended. `"epoch"`: an epoch ended and was validated. `"fit"`: a step of the fit to a table ended. `"run"`: a
+            run of a comparison begins. `"warning"`: the results are poor, and what to try.
         message: The same in words, for people.
-        done: How many rows, batches of this epoch, epochs or runs are done; None for a remark.
-        total: How many there are; None where that is not known. Training may end before its last epoch.
-        loss: The loss of the batch, or the mean loss of the epoch.
+        done: How many rows, batches of this epoch, epochs, steps of the fit or runs are done; None for a remark.
+        total: How many there are; None where that is not known. Training may end before its last epoch, a fit
+            before its last step.
+        loss: The loss of the batch, or the mean loss of the epoch. In the fit, the share of the table's variance that
+            is unexplained.
         validation_auc: The validation AUC after the epoch.
+        seconds_left: In the fit, how long the remaining steps of this side will take.
 
     Example:
         ```python
@@ -45,12 +49,13 @@ class Progress:
         ```
     """
 
-    stage: Literal["note", "reading", "batch", "epoch", "run", "warning"]
+    stage: Literal["note", "reading", "batch", "epoch", "fit", "run", "warning"]
     message: str
     done: int | None = None
     total: int | None = None
     loss: float | None = None
     validation_auc: float | None = None
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,21 @@ class Listener:
             )
         )
 
+    def on_fit(self, doing: str, step: FitProgress) -> None:
+        """A step of the fit to a table. What it has to say to people is a remark."""
+        if step.message:
+            self.on_note(step.message)
+        words = fit_in_words(doing, step)
+        self.tell(Progress("fit", words, step.done, step.total, step.error, seconds_left=step.seconds_left))
+
     def of_training(self) -> dict[str, Any]:
         """What `train_and_measure` calls."""
-        return {"on_note": self.on_note, "on_batch": self.on_batch, "on_epoch": self.on_epoch}
+        return {
+            "on_note": self.on_note,
+            "on_batch": self.on_batch,
+            "on_epoch": self.on_epoch,
+            "on_fit": self.on_fit,
+        }
 
     def on_results(self, results: Mapping[str, Any]) -> None:
         """The results of a training. Only those that are poor are worth a word."""
@@ -130,3 +147,9 @@ def epoch_in_words(report: EpochReport) -> str:
         f"epoch {report.epoch + 1:3}  loss {report.loss:.4f}  validation AUC {report.validation_auc:.4f}{selected}  "
         f"{report.examples_per_second:,.0f} examples/s{best}"
     )
+
+
+def fit_in_words(doing: str, step: FitProgress) -> str:
+    """How far a fit is, on one line."""
+    left = time_in_words(step.seconds_left)
+    return f"{doing}: step {step.done:,} of {step.total:,}, {step.error:.1%} unexplained, {left} left"

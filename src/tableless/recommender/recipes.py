@@ -27,6 +27,7 @@ import torch
 
 from ..data.splits import Split
 from ..embedding.finishing import in_float32
+from ..embedding.fit_progress import OnFit
 from .by_turns import fit_by_turns
 from .distributed import Processes
 from .evaluation import METRICS
@@ -51,11 +52,12 @@ LARGEST_TEACHER = 100_000_000
 
 @dataclass(frozen=True)
 class Watchers:
-    """Who is told how far training is: a remark, a batch, an epoch."""
+    """Who is told how far training is: a remark, a batch, an epoch, a step of the fit to a table."""
 
     on_note: Callable[[str], None] = lambda text: None
     on_batch: OnBatch | None = None
     on_epoch: OnEpoch | None = None
+    on_fit: OnFit | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def _train_fast(
             **several,
         )
     watchers.on_note(kept_in_words(last.reports, METRICS[config.select].label))
-    rounding = round_schemes(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note) if teacher else []
+    told: dict[str, Any] = {"on_note": watchers.on_note, "on_fit": watchers.on_fit}
+    rounding = round_schemes(model, teacher.model, split, seed=config.seed, **told) if teacher else []
     return Training(last.reports, [*before, *last.stages, *rounding])
 
 
@@ -184,11 +187,12 @@ def _fit_and_keep(
     """Fit a model that is no table to its teacher, and keep both in the journal. Returns all stages so far."""
     stages = list(teacher.stages)
     if not is_table(model):
+        told: dict[str, Any] = {"on_note": watchers.on_note, "on_fit": watchers.on_fit}
         watchers.on_note("fitting to the table")
-        stages.append(fit_to_teacher(model, teacher.model, split, seed=config.seed, on_note=watchers.on_note))
+        stages.append(fit_to_teacher(model, teacher.model, split, seed=config.seed, **told))
         if model.users.rounds_rows or model.items.rounds_rows:
             watchers.on_note("fitting by turns, each side to what the other has become")
-            stages.append(fit_by_turns(model, teacher.model, split, config, on_note=watchers.on_note))
+            stages.append(fit_by_turns(model, teacher.model, split, config, on_batch=watchers.on_batch, **told))
     if journal:
         journal.keep_start(_pair(model, teacher.model).state_dict(), stages)
     return stages

@@ -18,9 +18,11 @@ from ..data.loading import example_users
 from ..data.splits import Split
 from ..embedding.budget import Budget, BudgetTooSmall, resolve_budget
 from ..embedding.deep_hash import PAPER_NETWORK
+from ..embedding.fit_progress import OnFit
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import AUTO, SCHEMES, choose_scheme
 from ..hints import did_you_mean, require_known_name
+from ..kernels.idle_cores import on_idle_cores
 from .distributed import Processes
 from .evaluation import popularity_warning
 from .journal import TrainingJournal
@@ -98,6 +100,7 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     return backbone(users=users, items=items, seed=seed)
 
 
+@on_idle_cores()
 def train_and_measure(
     data: DataConfig,
     model_config: ModelConfig,
@@ -114,6 +117,7 @@ def train_and_measure(
     on_note: Callable[[str], None] | None = None,
     on_batch: Callable[[int, int, int, float], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
+    on_fit: OnFit | None = None,
 ) -> tuple[Recommender, dict[str, Any]]:
     """Train and measure one model; with `out`, leave a run directory. Returns the model and its results.
 
@@ -122,7 +126,7 @@ def train_and_measure(
     written down. Unless `with_example_users`, no server of the run shows ids of users as examples.
     """
     start = time.perf_counter()
-    watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch)
+    watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch, on_fit)
     reason, model_config = decided(model_config, split, watchers.on_note)
     model_config = as_trained(model_config, train_config)
     model = build_model(model_config, split, seed=train_config.seed) if built is None else built

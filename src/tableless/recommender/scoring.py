@@ -19,6 +19,7 @@ from ..data.interactions import Interactions, Rows
 from ..data.splits import Split
 from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
+from ..kernels.idle_cores import on_idle_cores
 from .batches import Batch
 from .models import Recommender
 
@@ -82,6 +83,7 @@ def model_scores(model: Recommender, split: Split) -> Scorer:
         prepared = torch.cat([model.prepare_items(model.item_vectors(*part)) for part in parts])
 
     @torch.no_grad()
+    @on_idle_cores()
     def score(users: Rows, items: Rows | None = None) -> Tensor:
         distinct, place = np.unique(users, return_inverse=True)
         vectors = model.prepare_users(model.user_vectors(inputs.users[torch.from_numpy(distinct).long()]))

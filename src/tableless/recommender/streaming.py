@@ -27,6 +27,7 @@ from ..data.reading.batches import dropped_in_words
 from ..data.reading.files import sniff, stream_actions
 from ..embedding.budget import is_share, resolve_budget
 from ..embedding.hashing import split_mix_64
+from ..kernels.idle_cores import on_idle_cores
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
 from .models import Recommender, find_backbone
@@ -125,17 +126,18 @@ def train_on_stream(
             candidates = np.concatenate([items[:, None], drawn], axis=1)
             distinct_users, user = np.unique(users, return_inverse=True)
             distinct_items, item = np.unique(candidates, return_inverse=True)
-            scores = step(*(
-                torch.from_numpy(array).to(device)
-                for array in (distinct_users, distinct_items, user, item.reshape(candidates.shape))
-            ))  # fmt: skip
-            auc = _batch_auc(scores.detach())  # before the step: these actions are still unknown to the model
-            chosen = torch.zeros_like(scores)
-            chosen[:, 0] = 1
-            loss = F.binary_cross_entropy_with_logits(scores, chosen)
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            optimizer.step()
+            with on_idle_cores():
+                scores = step(*(
+                    torch.from_numpy(array).to(device)
+                    for array in (distinct_users, distinct_items, user, item.reshape(candidates.shape))
+                ))  # fmt: skip
+                auc = _batch_auc(scores.detach())  # before the step: these actions are still unknown to the model
+                chosen = torch.zeros_like(scores)
+                chosen[:, 0] = 1
+                loss = F.binary_cross_entropy_with_logits(scores, chosen)
+                optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                optimizer.step()
             losses, aucs, seen = losses + float(loss.detach()) * len(users), aucs + auc * len(users), seen + len(users)
             recent = auc if recent != recent else 0.98 * recent + 0.02 * auc
             if on_batch:

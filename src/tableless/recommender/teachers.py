@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from ..data.splits import Split
 from ..embedding.distillation import Distillation, PoorFitWarning, distil
 from ..embedding.finishing import has_weights_to_round, round_by_parts
+from ..embedding.fit_progress import FitReporter, OnFit
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.tables import FullEmbedding
 from .backbone import rows_of_table
@@ -86,23 +88,31 @@ def fit_to_teacher(
     *,
     seed: int = 0,
     on_note: Callable[[str], None] = lambda text: None,
+    on_fit: OnFit | None = None,
 ) -> Stage:
     """Fit the schemes of `model` to the tables of `teacher`, and take over the rest of its weights.
 
-    Returns what was done, for each side.
+    `on_fit` is told of every step. Returns what was done, for each side.
     """
     start = time.perf_counter()
     model.take_over(teacher)
     stage: Stage = {"stage": "fit"}
     for side, (rows, metric) in teacher.targets().items():
-        result = fit_side(model, side, rows, metric, split, seed=seed)
+        result = fit_side(model, side, rows, metric, split, seed=seed, on_fit=on_fit)
         on_note(f"{side}: {result.unexplained:.1%} of the table's variance unexplained, {result.seconds:.0f} s")
         stage[side] = asdict(result)
     return stage | {"seconds": round(time.perf_counter() - start, 2)}
 
 
 def fit_side(
-    model: Recommender, side: TableSide, rows: Tensor, metric: Tensor, split: Split, *, seed: int = 0
+    model: Recommender,
+    side: TableSide,
+    rows: Tensor,
+    metric: Tensor,
+    split: Split,
+    *,
+    seed: int = 0,
+    on_fit: OnFit | None = None,
 ) -> Distillation:
     """Fit the scheme of one side to rows, one for each known id, which count by how often the id occurs."""
     scheme, train = getattr(model, side), split.train
@@ -111,7 +121,8 @@ def fit_side(
     with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
-        return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=False)
+        progress = partial(on_fit, f"fitting {side}") if on_fit else False
+        return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=progress)
 
 
 def round_schemes(
@@ -121,6 +132,7 @@ def round_schemes(
     *,
     seed: int = 0,
     on_note: Callable[[str], None] = lambda text: None,
+    on_fit: OnFit | None = None,
 ) -> list[Stage]:
     """Round the weights of networks that were trained `in_float32`. Returns what was done; nothing if there are none.
 
@@ -133,7 +145,9 @@ def round_schemes(
             continue
         ids = scheme_inputs(scheme, known_ids(split, side)).to(next(scheme.parameters()).device)
         network, is_learned = scheme.learned_part(ids)
-        lost[side] = round_by_parts(network, ids[is_learned], metric=metric, seed=seed)
+        reporter = FitReporter(partial(on_fit, f"rounding {side}") if on_fit else False, None)
+        on_step = None if reporter.is_silent else reporter.on_step
+        lost[side] = round_by_parts(network, ids[is_learned], metric=metric, seed=seed, on_step=on_step)
         on_note(f"{side}: weights rounded by parts, {lost[side]:.2%} of the variance of the vectors lost")
     if not lost:
         return []

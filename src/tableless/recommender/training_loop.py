@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.splits import Split
+from ..kernels.idle_cores import on_idle_cores
 from ..kernels.resources import keeping_freed_memory
 from .batches import Batch, Batches, prefetch
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
@@ -27,6 +28,7 @@ OnBatch = Callable[[int, int, int, float], None]
 OnEpoch = Callable[[EpochReport], None]
 
 
+@on_idle_cores()
 @keeping_freed_memory()
 def train_model(
     model: Recommender,
@@ -141,15 +143,11 @@ class _Epochs:
             each: Iterator[Batch | ListBatch] = prefetch(self._batches.epoch(epoch))
             for index, batch in enumerate(batch.to(device) for batch in each):
                 _set_rate(self.optimizer, self._config, (epoch * count + index) / (self._config.epochs * count))
-                self.optimizer.zero_grad()
-                with torch.no_grad():
-                    expected = None if self._expected is None else self._expected(batch)
-                loss = self._loss(batch, expected)
-                loss.backward()
-                self.optimizer.step()
-                total += loss.detach()
+                with on_idle_cores():
+                    loss = self._step(batch)
+                total += loss
                 if on_batch:
-                    on_batch(epoch, index + 1, count, float(loss.detach()))
+                    on_batch(epoch, index + 1, count, float(loss))
         except KeyboardInterrupt:
             interrupted = True
         if agree_to_stop(interrupted, self._processes):
@@ -159,6 +157,16 @@ class _Epochs:
         seconds = time.perf_counter() - start
         average_buffers(self._model, self._processes)
         return float(total) / count, seconds
+
+    def _step(self, batch: Batch | ListBatch) -> Tensor:
+        """Learn from a batch. Returns its loss."""
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            expected = None if self._expected is None else self._expected(batch)
+        loss: Tensor = self._loss(batch, expected)
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        return loss.detach()
 
 
 class Validation:

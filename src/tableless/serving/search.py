@@ -17,6 +17,7 @@ from torch.nn.functional import normalize, pad
 from ..embedding.ids import find
 from ..embedding.scheme import EmbeddingScheme
 from ..hints import install_hint
+from ..kernels.idle_cores import on_idle_cores
 from ..recommender.models import Recommender
 from ..recommender.scoring import scheme_inputs
 from .fast_embedding import FastEmbedding
@@ -46,6 +47,7 @@ class ExactRows:
         self._rows = rows
 
     @torch.inference_mode()
+    @on_idle_cores()
     def search(self, query: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """A vector [dim] -> the largest inner products [≤ count], in descending order, and their rows."""
         products, rows = (self._rows @ query).topk(min(count, len(self._rows)))
@@ -146,6 +148,7 @@ class Ranking:
         self._index: FaissRows | None = None
 
     @torch.inference_mode()
+    @on_idle_cores()
     def best(
         self, person: Tensor, count: int, *, without: Tensor, exact: bool | None = None
     ) -> tuple[list[float], list[int]]:
