@@ -67,8 +67,13 @@ def test_scores_are_those_of_the_model(scheme):
     users, items = split.train.user_ids[BATCH.users], split.train.item_ids[BATCH.items]
     if scheme == "full":
         users, items = BATCH.users.numpy(), BATCH.items.numpy()
+    with torch.no_grad():
+        model.bias.fill_(3)
     expected = model(torch.from_numpy(users), torch.from_numpy(items).expand(3, -1))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, expected - 3)
+    found.square().sum().backward()
+    assert float(model.bias.grad) == 0, "what changes no order learns nothing"
+    assert float(model.weight.grad.abs().min()) > 0
 
 
 def test_the_loss_is_least_for_the_order_of_the_teacher_whatever_the_length_of_a_user():
