@@ -10,7 +10,19 @@ from .running import run_all
 # Of each seed the cheap ones first; the last runs of figure 2 are the longest of all.
 _ORDER = [
     *("table1", "table2", "table8", "table3", "table6", "figure3", "table5", "teacher", "new_ids", "online", "deepfm"),
-    *("losses", "frontier", "few_bits", "choices", "elsewhere", "features", "experts", "table7", "table4", "figure2"),
+    *(
+        "losses",
+        "students",
+        "frontier",
+        "few_bits",
+        "choices",
+        "elsewhere",
+        "features",
+        "experts",
+        "table7",
+        "table4",
+        "figure2",
+    ),
 ]
 _BY_NAME = {module.EXPERIMENT.name: module.EXPERIMENT for module in report.SECTIONS.values()}
 EXPERIMENTS = {name: _BY_NAME[name] for name in sorted(_BY_NAME, key=_ORDER.index)}
