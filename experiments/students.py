@@ -40,11 +40,14 @@ EXPERIMENT = Experiment(
 
 
 def section(lines: Sequence[Line]) -> str:
-    """A table for each dataset: the table and its students, what they keep of it, and the time of the whole recipe."""
+    """A table for each dataset: the table and its students, and what they keep of it.
+
+    No time of the recipe beside that of its table: tables are kept, and were trained under another load.
+    """
     finished = Finished(lines)
     parts = [
         "`dhe` in float32 by the fast recipe, GMF, beside the table that it learned from. What it keeps is a share of "
-        "the table's own, seed by seed. The time is that of all stages beside that of the table alone, on one core."
+        "the table's own, seed by seed."
     ]
     for data, sizes in SIZES:
         rows = [
@@ -55,26 +58,19 @@ def section(lines: Sequence[Line]) -> str:
             for kept in [_kept(finished, own, runs_of(data, _TABLE, loss))]
         ]
         head = [f"**{name_of_data(data.settings())}**", "loss", *_SHOWN.values()]
-        parts.append(table([*head, "NDCG@10 kept", "Recall@20 kept", "time of the recipe"], rows))
+        parts.append(table([*head, "NDCG@10 kept", "Recall@20 kept"], rows))
         parts.append(finished.measured_on([run for size in sizes for run in runs_of(data, size, LOSSES[0])]))
     return paragraphs(parts)
 
 
 def _kept(finished: Finished, own: Sequence[Settings], of_table: Sequence[Settings]) -> list[str]:
-    """The share of NDCG@10 and Recall@20 that students keep, and how long all stages took beside the table's."""
+    """The share of NDCG@10 and Recall@20 that students keep."""
     shares = []
     for metric in ("ndcg@10", "recall@20"):
         pairs = [[finished.values([run], metric) for run in both] for both in zip(own, of_table, strict=True)]
         found = [student[0] / teacher[0] for student, teacher in pairs if student and teacher]
         shares.append(f"{100 * mean(found):.0f} %" if found else NOT_RUN)
-    times = [time for run in own if (line := finished.line(run)) and (time := _time(line)) is not None]
-    return [*shares, f"{mean(times):.1f} ×" if times else NOT_RUN]
-
-
-def _time(line: Line) -> float | None:
-    """The seconds of all stages over those of the first, which is the table's."""
-    seconds = [stage["seconds"] for stage in line.get("results", {}).get("stages", [])]
-    return sum(seconds) / seconds[0] if seconds else None
+    return shares
 
 
 if __name__ == "__main__":

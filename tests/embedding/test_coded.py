@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tableless import DeepHashEmbedding, SideFeatures, distil, load_scheme, save_scheme, to_ids
-from tableless.embedding.tables import CodedEmbedding
+from tableless.embedding.tables import CodedEmbedding, coded_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*of the table's variance is unexplained")
 
@@ -229,3 +229,19 @@ def test_too_few_bits_are_refused():
         CodedEmbedding(DIM, vocab_size=10, num_bits=6)
     with pytest.raises(ValueError, match="more than 12 dimensions can use"):
         CodedEmbedding(DIM, vocab_size=10, num_bits=100)
+
+
+def test_blocks_on_two_threads_give_the_codes_and_the_mean_of_one(monkeypatch):
+    monkeypatch.setattr(coded_rows, "_BLOCK", 300 * 8)  # so that seven blocks are coded, and rows share words
+    ids, rows = torch.arange(2_000) * 7 - 900, torch.randn(2_000, 8, generator=torch.Generator().manual_seed(4))
+    found, told = [], []
+    for threads in (1, 2, 2):
+        monkeypatch.setenv("TABLELESS_THREADS", str(threads))
+        scheme = CodedEmbedding(8, vocab_size=2_000, num_bits=29, check_bits=8, window=6)
+        scheme.on_rows = lambda done, total: told.append((done, total))
+        distil(rows, scheme, ids=ids)
+        found.append(scheme.state_dict())
+    for other in found[1:]:
+        assert all(torch.equal(value, other[name]) for name, value in found[0].items())
+    torch.testing.assert_close(found[0]["unknown.mean"], rows.mean(0))
+    assert told.count((2_000, 2_000)) == 3

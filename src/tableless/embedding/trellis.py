@@ -31,8 +31,7 @@ MOST_BITS = 6
 """Bits of one dimension. More would improve on float16."""
 _LEFT = [1.0, 0.31, 0.085, 0.0235, 0.0063, 0.0017, 0.00045]
 """The share of a normal variance that is left after 0 to 6 bits, as measured with windows of 8 bits."""
-FEWEST_ROWS = 256
-"""For which another thread is woken."""
+_FEWEST_ROWS = 256  # for which another thread is woken
 _ROUNDS = 10  # how often the levels are fitted
 
 
@@ -60,7 +59,7 @@ class TrellisCode:
         def search(start: int, stop: int) -> None:
             self._search(directions[start:stop], out[start:stop])
 
-        in_parallel(search, len(directions), fewest=FEWEST_ROWS)
+        in_parallel(search, len(directions), fewest=_FEWEST_ROWS)
         return out
 
     def _search(self, directions: Doubles, out: Windows) -> None:

@@ -4,7 +4,7 @@ A batch is some users and a list of items that all of them order. What the table
 over the list: a softmax of its scores, divided by their standard deviation for this user. So every user counts the
 same, whatever the loss of the table was, and the top of the list counts most. The student's scores are divided by their
 own standard deviation: the length of a user's vector changes no ranking, and some schemes do not keep it. Beside a loss
-of single pairs, this keeps the AUC, gains at the top, and takes a third of the time (docs/tried.md).
+of single pairs, this keeps the AUC, gains at the top, and takes about half of the time (docs/tried.md).
 
 It is for models whose scores are inner products: a list then costs one matrix product.
 """

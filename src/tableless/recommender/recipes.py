@@ -5,7 +5,8 @@ through weights that other ids share. A table has no such trouble. So the fast r
 
 1. A table is trained, with weight decay: the teacher.
 2. The model's schemes are fitted to it. This is quick.
-3. The model is trained on the data for a few epochs more. The targets are what the table expects of each pair.
+3. The model is trained for a few epochs more by what the table expects: the order of lists (lists.py), or of single
+   pairs of the data where scores are no inner products.
 
 Weights of 8 bits are float32 in all of them, and are rounded by parts at the end (embedding/finishing.py).
 
@@ -148,7 +149,7 @@ def _train_fast(
         name, own, note = _name_of_table(model), teacher_training(config, model, split), "training the table"
     else:
         name, own = "tuning", fine_tuning(config, split, model)
-        note = "training on the data, by what the table expects; the fitted model competes with these epochs"
+        note = "training by what the table expects; the fitted model competes with these epochs"
     start = journal.start() if journal else None
     if start is None:
         teacher = teacher or _train_tables(tables, split, config, **several)

@@ -115,14 +115,19 @@ def fit_side(
     on_fit: OnFit | None = None,
 ) -> Distillation:
     """Fit the scheme of one side to rows, one for each known id, which count by how often the id occurs."""
-    scheme, train = getattr(model, side), split.train
-    counts = np.bincount(train.items, minlength=len(rows)) if side == "items" else np.diff(train.starts)
-    weights = torch.from_numpy((counts[: len(rows)] + 1.0) ** _WEIGHT_BY_COUNT[side]).float()
+    scheme, weights = getattr(model, side), _row_weights(split, side)
     with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
         progress = partial(on_fit, f"fitting {side}") if on_fit else False
         return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=progress)
+
+
+def _row_weights(split: Split, side: TableSide) -> Tensor:
+    """How much each known id counts in a fit."""
+    train, known = split.train, len(known_ids(split, side))
+    counts = np.bincount(train.items, minlength=known) if side == "items" else np.diff(train.starts)
+    return torch.from_numpy((counts[:known] + 1.0) ** _WEIGHT_BY_COUNT[side]).float()
 
 
 def round_schemes(
@@ -147,7 +152,9 @@ def round_schemes(
         network, is_learned = scheme.learned_part(ids)
         reporter = FitReporter(partial(on_fit, f"rounding {side}") if on_fit else False, None)
         on_step = None if reporter.is_silent else reporter.on_step
-        lost[side] = round_by_parts(network, ids[is_learned], metric=metric, seed=seed, on_step=on_step)
+        weights = _row_weights(split, side).to(ids.device)[is_learned]
+        own: dict[str, Any] = {"metric": metric, "weights": weights, "seed": seed}
+        lost[side] = round_by_parts(network, ids[is_learned], **own, on_step=on_step)
         on_note(f"{side}: weights rounded by parts, {lost[side]:.2%} of the variance of the vectors lost")
     if not lost:
         return []

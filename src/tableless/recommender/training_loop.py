@@ -46,9 +46,9 @@ def train_model(
 
     The loss is that of the config, on each action and its sampled negatives. After each epoch, the AUC on the
     validation actions (or what the config selects) decides which weights are kept and when to stop. With a `teacher`, a
-    trained model of the same ids, the targets are what it expects. With `may_keep_start`, the weights at the start
-    compete too. Ctrl-C stops after the batch at hand and keeps the best so far. `on_batch` and `on_epoch` are for
-    showing progress.
+    trained model of the same ids, the targets are what it expects; where scores are inner products, of lists
+    (lists.py). With `may_keep_start`, the weights at the start compete too. Ctrl-C stops after the batch at hand and
+    keeps the best so far. `on_batch` and `on_epoch` are for showing progress.
     """
     epochs = _Epochs(model, split, config, teacher=teacher, processes=processes)
     validation = Validation(model, split, select=config.select)

@@ -17,7 +17,6 @@ from ..hashing import mix_ids
 from ..id_rows import IdRows
 from ..scheme import seeded
 from ..trellis import (
-    FEWEST_ROWS,
     MOST_BITS,
     TrellisCode,
     expected_loss,
@@ -181,25 +180,27 @@ class CodedRows(nn.Module):
         Returns the weighted mean of the vectors.
         """
         code, turn, back = self._fitted(rows, order, metric, weights)
-        words, mean = self.codes.zero_().cpu().numpy().view(np.uint64), np.zeros(self.embedding_dim)
-        total, done, alone = float(weights.double().sum()), 0, threading.Lock()
+        words = self.codes.zero_().cpu().numpy().view(np.uint64)
+        total, done, alone, size = weights.double().sum(), 0, threading.Lock(), max(1, _BLOCK // self.embedding_dim)
+        sums = np.zeros((-(-len(rows) // size), self.embedding_dim))
 
-        def write_range(start: int, stop: int) -> None:
-            nonlocal mean, done
-            for begin in range(start, stop, step := max(1, _BLOCK // self.embedding_dim)):
-                part = slice(begin, min(begin + step, stop))
+        def write_blocks(start: int, stop: int) -> None:
+            nonlocal done
+            for number in range(start, stop):  # the same blocks for any number of threads: so the codes are the same
+                part = slice(number * size, (number + 1) * size)
                 block = rows[part].double()
                 # Torch stays on this core here; numpy would wake threads of its own.
                 gains, windows = code.encode((block @ torch.from_numpy(turn)).numpy())
                 fields = [(self.gain_bits, gains), (self.check_bits, self.checks(ids[part]).numpy())]
-                places, own = finder(ids[part]).numpy() * self.num_bits, weights[part].double() / total @ block
+                places = finder(ids[part]).numpy() * self.num_bits
+                sums[number] = weights[part].double() / total @ block
                 with alone:  # two rows may share a word
                     write_row(words, places, fields, windows, code)
-                    mean, done = mean + own.numpy(), done + len(block)
+                    done += len(block)
                     if on_rows is not None:
                         on_rows(done, len(rows))
 
-        in_parallel(write_range, len(rows), fewest=FEWEST_ROWS)
+        in_parallel(write_blocks, len(sums), fewest=1)
         self.codes.copy_(torch.from_numpy(words.view(np.int64)))
         self.ends.copy_(torch.from_numpy(np.cumsum(code.bits)))
         for name in ("levels", "gains", "mean", "scale"):
@@ -209,7 +210,7 @@ class CodedRows(nn.Module):
         else:
             self.mean.mul_(torch.from_numpy(back.diagonal().copy()))
             self.scale.mul_(torch.from_numpy(back.diagonal().copy()))
-        return mean
+        return np.asarray(sums.sum(0))
 
     def _fitted(
         self, rows: Tensor, order: Tensor, metric: Tensor, weights: Tensor
