@@ -112,13 +112,33 @@ def test_shared_negatives_are_distinct_and_say_whose_own_they_are():
         assert len(set(drawn)) == len(drawn) <= 30
         own = set(zip(*batch.shared.own.tolist(), strict=True))
         expected = {
-            (row, at) for row, user in enumerate(users) for at, item in enumerate(drawn) if (user, item) in chosen
+            (row, at)
+            for row, user in enumerate(batch.users.tolist())
+            for at, item in enumerate(drawn)
+            if (user, item) in chosen
         }
         assert own == expected
         examples += zip(users, batch.items[batch.item[:, 0]].tolist(), strict=True)
         assert batch.weight is None
         assert batch.shared.correction is None
     assert sorted(examples) == sorted(chosen), "every action once"
+
+
+def test_batches_of_whole_users_have_all_actions_of_their_users_and_every_user_once():
+    train = small_split().train
+    counts = np.diff(train.starts)
+    seen, orders = [], []
+    for epoch in range(2):
+        batches_of_epoch = list(make(train, batch_size=200, whole_users=True).epoch(epoch))
+        assert len(batches_of_epoch) == len(make(train, batch_size=200))
+        for batch in batches_of_epoch:
+            users = batch.users[batch.user].numpy()
+            assert np.array_equal(np.bincount(users, minlength=len(counts))[batch.users], counts[batch.users])
+            seen += zip(users.tolist(), batch.items[batch.item[:, 0]].tolist(), strict=True)
+        orders.append([batch.users.tolist() for batch in batches_of_epoch])
+    chosen = sorted(zip(train.user_rows().tolist(), train.items.tolist(), strict=True))
+    assert sorted(seen) == sorted(chosen * 2)
+    assert orders[0] != orders[1]
 
 
 def test_ranks_share_the_negatives_too():

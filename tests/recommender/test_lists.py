@@ -4,7 +4,7 @@ import torch
 
 from tableless.recommender import lists
 from tableless.recommender.distributed import Processes
-from tableless.recommender.lists import ListBatch, ListLoss, Lists, ListScores
+from tableless.recommender.lists import ListBatch, ListLoss, Lists, ListVectors
 from tableless.recommender.runs import ModelConfig, build_model
 from tests.data.tiny import small_split
 
@@ -61,19 +61,38 @@ def test_processes_share_the_users_of_a_batch_and_have_the_same_items():
 
 
 @pytest.mark.parametrize("scheme", ["dhe", "full"])
-def test_scores_are_those_of_the_model(scheme):
+def test_products_of_the_vectors_are_the_scores_of_the_model(scheme):
     split, model = small_split(), model_of(scheme, budget="1/2 parameters")
-    found = ListScores(model.eval(), split)(BATCH)
+    left, right = ListVectors(model.eval(), split)(BATCH)
     users, items = split.train.user_ids[BATCH.users], split.train.item_ids[BATCH.items]
     if scheme == "full":
         users, items = BATCH.users.numpy(), BATCH.items.numpy()
     with torch.no_grad():
         model.bias.fill_(3)
     expected = model(torch.from_numpy(users), torch.from_numpy(items).expand(3, -1))
-    torch.testing.assert_close(found, expected - 3)
-    found.square().sum().backward()
-    assert float(model.bias.grad) == 0, "what changes no order learns nothing"
-    assert float(model.weight.grad.abs().min()) > 0
+    torch.testing.assert_close(left @ right.mT, expected - 3)
+
+
+@pytest.mark.parametrize("at_a_time", [2, 128])
+def test_loss_and_gradients_are_those_of_the_formula_for_any_part_of_the_users(at_a_time, monkeypatch):
+    monkeypatch.setattr(lists, "_AT_A_TIME", at_a_time)
+    split, model = small_split(), model_of("full").double()
+    with torch.no_grad():
+        model.items.table[2] *= 40  # a user's scores are far apart, and not around zero
+    expected = (torch.randn(3, 5).double(), torch.randn(4, 5).double())
+    found = ListLoss(model, split)(BATCH, expected)
+    own, wanted = (
+        (scores / scores.std(-1, keepdim=True, correction=0)).log_softmax(-1)
+        for scores in (model.score_all(*ListVectors(model, split)(BATCH)), expected[0] @ expected[1].mT)
+    )
+    formula = torch.nn.functional.kl_div(own, wanted, log_target=True, reduction="batchmean")
+    assert found.item() == pytest.approx(formula.item(), rel=1e-9)
+    learned = [model.users.table, model.items.table, model.weight]
+    ours = torch.autograd.grad(found, [*learned, model.bias])
+    for mine, theirs in zip(ours, torch.autograd.grad(formula, learned), strict=False):
+        torch.testing.assert_close(mine, theirs)
+        assert float(theirs.abs().max()) > 1e-4
+    assert float(ours[-1]) == 0, "what changes no order learns nothing"
 
 
 def test_the_loss_is_least_for_the_order_of_the_teacher_whatever_the_length_of_a_user():
@@ -81,8 +100,8 @@ def test_the_loss_is_least_for_the_order_of_the_teacher_whatever_the_length_of_a
     loss = ListLoss(model, split)
     with torch.no_grad():
         model.users.table.mul_(torch.linspace(0.1, 3, len(model.users.table)).unsqueeze(-1))
-    expected = ListScores(model, split)(BATCH).detach()
     with torch.no_grad():
-        assert float(loss(BATCH, expected * 7)) == pytest.approx(0, abs=1e-6)
-        assert float(loss(BATCH, -expected)) > 0.5
-        assert bool(loss(BATCH, torch.zeros_like(expected)).isfinite())
+        users, items = ListVectors(model, split)(BATCH)
+        assert float(loss(BATCH, (users * 7, items))) == pytest.approx(0, abs=1e-6)
+        assert float(loss(BATCH, (-users, items))) > 0.5
+        assert bool(loss(BATCH, (torch.zeros_like(users), items)).isfinite())

@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tableless.recommender.batches import Batch, SharedNegatives
-from tableless.recommender.losses import LOSSES, hide_own, scores_of_batch
+from tableless.recommender.losses import LOSSES, shared_softmax
 from tableless.recommender.runs import ModelConfig, build_model
 from tableless.recommender.scoring import ModelInputs
 from tests.data.tiny import small_split
@@ -20,36 +21,46 @@ SHARED = Batch(
 SCORES = torch.tensor([[2.0, -1.0, 0.5], [0.0, 1.0, -3.0]])
 
 
-def scores(batch, similarity):
+def model_and_inputs():
     split = small_split()
     model = build_model(ModelConfig(scheme="full"), split, seed=0)
     with torch.no_grad():
         model.weight.copy_(torch.linspace(0.5, 2, 32))
-    inputs = ModelInputs.of(model, split.train)
-    return model, scores_of_batch(model, inputs, batch, temperature=0.5, similarity=similarity)
+        model.items.table.mul_(30)  # so that scores are far from each other
+    return model, ModelInputs.of(model, split.train)
 
 
 def test_the_scores_of_a_batch_are_those_of_its_rows():
-    model, found = scores(BATCH, "direction")
+    model, inputs = model_and_inputs()
+    found = model.score_distinct(*inputs.of_batch(BATCH))
     torch.testing.assert_close(found, model(torch.tensor([5, 3]), torch.tensor([[7, 2], [9, 7]])))
 
 
 @pytest.mark.parametrize("similarity", ["direction", "cosine", "product"])
-def test_shared_items_are_scored_with_every_user_of_the_batch(similarity):
-    model, found = scores(SHARED, similarity)
-    expected = model(torch.tensor([5, 3]), torch.tensor([[7, 2, 7], [9, 2, 7]])).detach()
-    users = (model.users(torch.tensor([5, 3])) * model.weight).norm(dim=-1, keepdim=True).detach()
-    items = model.items(torch.tensor([[7, 2, 7], [9, 2, 7]])).norm(dim=-1).detach()
-    if similarity != "product":
-        expected = expected / users / 0.5
-    if similarity == "cosine":
-        expected = expected / items
-    torch.testing.assert_close(found.detach(), expected - torch.tensor([0.0, 0.5, 0.0]))
+def test_the_shared_softmax_is_that_of_each_action_among_its_own_negatives(similarity):
+    model, inputs = model_and_inputs()
+    found = shared_softmax(model, inputs, SHARED, temperature=0.5, similarity=similarity)
+    # The user at position 0, who is row 3 and has the second action, has chosen the negative in column 1: item 7.
+    total = 0.0
+    for user, items, correction in [(5, [7, 2, 7], [0.0, 0.5, 0.0]), (3, [9, 2], [0.0, 0.5])]:
+        vector = model.users(torch.tensor(user)) * model.weight
+        others = model.items(torch.tensor(items))
+        if similarity != "product":
+            vector = vector / vector.norm() / 0.5
+        if similarity == "cosine":
+            others = others / others.norm(dim=-1, keepdim=True)
+        total -= (others @ vector - torch.tensor(correction)).log_softmax(-1)[0]
+    torch.testing.assert_close(found, total / 2)
 
 
-def test_what_a_user_has_chosen_is_hidden_from_this_user_alone():
-    assert hide_own(SCORES, SHARED).isinf().tolist() == [[False, False, True], [False, False, False]]
-    assert torch.equal(hide_own(SCORES, BATCH), SCORES)
+def test_a_user_who_has_chosen_all_shared_items_learns_nothing_from_them():
+    model, inputs = model_and_inputs()
+    own = torch.tensor([[0, 0], [0, 1]])
+    batch = replace(SHARED, shared=SharedNegatives(torch.tensor([1, 0]), own=own, correction=None))
+    shared_softmax(model, inputs, batch, temperature=0.5, similarity="direction").backward()
+    assert bool(model.users.table.grad.isfinite().all())
+    assert float(model.users.table.grad[3].abs().max()) == 0
+    assert float(model.users.table.grad[5].abs().max()) > 0
 
 
 def test_each_loss_is_what_its_formula_says():

@@ -31,7 +31,7 @@ def sum_over_users(starts: Int64s, items: Int32s, vectors: Floats, out: Floats) 
 
 
 @compiled()
-def count_own(users: Int32s, starts: Int64s, items: Int32s, column: Int32s) -> int:
+def count_own(users: Int64s, starts: Int64s, items: Int32s, column: Int32s) -> int:
     """How many pairs `own_pairs` finds."""
     count = 0
     for row in range(len(users)):
@@ -41,7 +41,7 @@ def count_own(users: Int32s, starts: Int64s, items: Int32s, column: Int32s) -> i
 
 
 @compiled()
-def own_pairs(users: Int32s, starts: Int64s, items: Int32s, column: Int32s, out: Int64s) -> None:
+def own_pairs(users: Int64s, starts: Int64s, items: Int32s, column: Int32s, out: Int64s) -> None:
     """Fill `out` [2, pairs] with the row and the column of each user's own items among those that have a column.
 
     `column` [all items] is -1 for an item without one.

@@ -26,7 +26,7 @@ class SharedNegatives:
     """Items that are drawn once for a whole batch."""
 
     place: Tensor  # [n] positions in the `items` of the batch
-    own: Tensor  # [2, any]: the examples whose user has chosen one of them, and which of the n it is
+    own: Tensor  # [2, any]: positions in the `users` of the batch who have chosen one of them, and which of the n
     correction: Tensor | None  # [n], to be taken from their scores: how much more often than others each is drawn
 
     def to(self, device: torch.device) -> SharedNegatives:
@@ -58,7 +58,8 @@ class Batches:
     """Every action of `train` once per epoch, in an order that depends on the seed and the epoch alone.
 
     Each action has `num_negatives` of its own, which its user did not choose; or the actions of a batch share them all.
-    Shared ones are drawn by popularity to the power `by_popularity`, at 0 uniformly; and each at most once.
+    Shared ones are drawn by popularity to the power `by_popularity`, at 0 uniformly; and each at most once. With
+    `whole_users` a batch has all actions of some users, about `batch_size` of them.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Batches:
         world_size: int = 1,
         is_shared: bool = False,
         by_popularity: float = 0.0,
+        whole_users: bool = False,
     ) -> None:
         from ..kernels import pair_loops
 
@@ -88,17 +90,16 @@ class Batches:
         self._user_marks = _Marks(train.num_users)
         self._item_marks = _Marks(train.num_items)
         self._drawing = _Drawing(self._items, num_items, num_negatives, by_popularity) if is_shared else None
+        self._whole_users = whole_users
 
     def __len__(self) -> int:
-        return -(-len(self._items) // self.batch_size)
+        return max(1, -(-len(self._items) // self.batch_size))
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of one epoch; under several ranks, this rank's share of each."""
         from ..kernels import pair_loops
 
-        order = _Order(len(self._items), np.random.default_rng([self.seed, number]))
-        for index in range(len(self)):
-            chosen = order.between(index * self.batch_size, (index + 1) * self.batch_size)
+        for index, chosen in enumerate(self._chosen(np.random.default_rng([self.seed, number]))):
             # Every rank draws the whole batch and keeps its share, so that all see the same global batch.
             users = (np.searchsorted(self._starts, chosen, side="right") - 1).astype(np.int32)
             share = slice(self.rank, None, self.world_size)
@@ -111,6 +112,18 @@ class Batches:
             draw = np.random.SeedSequence([self.seed, number, index]).generate_state(1, np.uint64)[0] >> np.uint64(1)
             pair_loops.sample_negatives(users, self._starts, self._items, self.num_items, int(draw), items[:, 1:])
             yield self._assemble(users[share], items[share])
+
+    def _chosen(self, random: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+        """Which actions each batch of an epoch has."""
+        if not self._whole_users:
+            order = _Order(len(self._items), random)
+            for index in range(len(self)):
+                yield order.between(index * self.batch_size, (index + 1) * self.batch_size)
+            return
+        for users in np.array_split(random.permutation(len(self._starts) - 1), len(self)):
+            first, count = self._starts[users], np.diff(self._starts)[users]
+            place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)  # of an action among its user's
+            yield np.repeat(first, count) + place
 
     def _assemble(self, users: NDArray[np.int32], items: NDArray[np.int32]) -> Batch:
         missing = items < 0
@@ -126,12 +139,12 @@ class Batches:
         from ..kernels import action_loops
 
         assert self._drawing is not None
-        column = self._drawing.column
-        column[shared] = np.arange(len(shared), dtype=np.int32)
-        own = np.empty((2, action_loops.count_own(users, self._starts, self._items, column)), np.int64)
-        action_loops.own_pairs(users, self._starts, self._items, column, own)
-        column[shared] = -1
         distinct_users, user = self._user_marks.distinct(users)
+        column, rows = self._drawing.column, distinct_users.numpy()
+        column[shared] = np.arange(len(shared), dtype=np.int32)
+        own = np.empty((2, action_loops.count_own(rows, self._starts, self._items, column)), np.int64)
+        action_loops.own_pairs(rows, self._starts, self._items, column, own)
+        column[shared] = -1
         distinct_items, place = self._item_marks.distinct(np.concatenate([chosen, shared]))
         negatives = SharedNegatives(place[len(chosen) :], torch.from_numpy(own), self._drawing.correction(shared))
         return Batch(distinct_users, distinct_items, user, place[: len(chosen), None], None, negatives)

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.splits import Split
@@ -25,6 +25,7 @@ from .models import Recommender
 from .scoring import ModelInputs
 
 _USERS, _ITEMS = 1024, 1024  # of a batch
+_AT_A_TIME = 128  # users
 _FEWEST_STEPS = 40  # of an epoch: where there are few users, each comes several times
 
 
@@ -73,33 +74,70 @@ class Lists:
             yield ListBatch(torch.from_numpy(users[own]), torch.from_numpy(drawn))
 
 
-class ListScores(nn.Module):
-    """The scores of a batch [n, m]."""
+class ListVectors(nn.Module):
+    """The vectors whose inner products are the scores of a batch: of its users [n, dim] and its items [m, dim]."""
 
     def __init__(self, model: Recommender, split: Split) -> None:
         super().__init__()
         self.model, self._inputs = model, ModelInputs.of(model, split.train)
 
-    def forward(self, batch: ListBatch) -> Tensor:
-        """One matrix product, without a constant that all scores have: it changes no order.
-
-        A constant would learn from nothing but rounding errors, which Adam makes large. The last term gives it a
-        gradient of zero, because processes that share gradients must have one for every weight.
-        """
+    def forward(self, batch: ListBatch) -> tuple[Tensor, Tensor]:
+        """Without a constant that all scores have: it changes no order."""
         inputs, model = self._inputs, self.model
         users = model.prepare_users(model.user_vectors(inputs.users[batch.users]))
-        items = model.prepare_items(model.item_vectors(inputs.items[batch.items], inputs.item_ids[batch.items]))
-        return users @ items.mT + 0 * model.score_all(users[:1], items[:1])
+        return users, model.prepare_items(model.item_vectors(inputs.items[batch.items], inputs.item_ids[batch.items]))
 
 
-class ListLoss(ListScores):
+class ListLoss(ListVectors):
     """How far the order of a batch is from what its teacher expects, as a module that can be shared by processes."""
 
-    def forward(self, batch: ListBatch, expected: Tensor) -> Tensor:  # type: ignore[override]
-        """The divergence of the two distributions, as a mean over the users."""
-        own, wanted = (_standardised(scores).log_softmax(-1) for scores in (super().forward(batch), expected))
-        return F.kl_div(own, wanted, log_target=True, reduction="batchmean")
+    def forward(self, batch: ListBatch, expected: tuple[Tensor, Tensor]) -> Tensor:  # type: ignore[override]
+        """The divergence of the two distributions, as a mean over the users.
+
+        A constant of all scores would learn from nothing but rounding errors, which Adam makes large. The last term
+        gives it a gradient of zero, because processes that share gradients must have one for every weight.
+        """
+        users, items = super().forward(batch)
+        divergence: Tensor = _Divergence.apply(users, items, *expected)  # type: ignore[no-untyped-call]
+        return divergence + 0 * self.model.score_all(users[:1], items[:1]).sum()
 
 
-def _standardised(scores: Tensor) -> Tensor:
-    return scores / scores.std(-1, keepdim=True, correction=0).clamp_min(1e-6)
+class _Divergence(torch.autograd.Function):
+    """The divergence of what is wanted from the softmax of the standardised scores.
+
+    A list has a million scores, and passes over so many numbers cost far more than the product that made them. So the
+    gradients are written out, and everything is done for a few users at a time, whose scores stay in the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, users: Tensor, items: Tensor, wanted_users: Tensor, wanted_items: Tensor) -> Tensor:
+        total, by_user, by_item = users.new_zeros(()), list[Tensor](), torch.zeros_like(items)
+        for some, wanted_some in zip(users.split(_AT_A_TIME), wanted_users.split(_AT_A_TIME), strict=True):
+            wanted, _ = _standardised(wanted_some @ wanted_items.mT)
+            standardised, deviation = _standardised(some @ items.mT)
+            # The largest of 1,024 standardised numbers is at most 32, so that no maximum need be taken off before.
+            chance, error = wanted.exp(), standardised.exp()
+            sums, own_sums = chance.sum(-1, keepdim=True), error.sum(-1, keepdim=True)
+            chance.div_(sums)
+            error.div_(own_sums).sub_(chance)
+            total += torch.dot(chance.view(-1), wanted.sub_(standardised).view(-1)) + (own_sums / sums).log().sum()
+            # A change that only makes all scores of a user larger changes nothing. It is taken out of the gradient.
+            along = (error * standardised).mean(-1, keepdim=True)
+            slope = error.addcmul_(standardised, along, value=-1).div_(deviation * len(users))
+            by_user.append(slope @ items)
+            by_item.addmm_(slope.mT, some)
+        ctx.save_for_backward(torch.cat(by_user), by_item)
+        return total / len(users)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        by_user, by_item = ctx.saved_tensors
+        return by_user * gradient, by_item * gradient, None, None
+
+
+def _standardised(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores less their mean, divided by their standard deviation, for each user; and that deviation [n, 1]."""
+    scores = scores.sub_(scores.mean(-1, keepdim=True))
+    deviation = torch.linalg.vector_norm(scores, dim=-1, keepdim=True) / scores.shape[-1] ** 0.5
+    deviation = deviation.clamp_min(1e-6)
+    return scores.div_(deviation), deviation

@@ -57,33 +57,26 @@ LOSSES: dict[str, Loss] = {"bce": _bce, "softmax": _softmax, "bpr": _bpr}
 """Every loss by its name in flags and files. A new one is a function, and a word in `training.LossName`."""
 
 
-def scores_of_batch(
+def shared_softmax(
     model: Recommender, inputs: ModelInputs, batch: Batch, *, temperature: float, similarity: Similarity
 ) -> Tensor:
-    """The scores [batch, 1 + n] that a loss is given.
+    """The softmax of a batch whose actions share their negatives: which item was chosen, it or one of these?
 
-    Negatives that a whole batch shares cost one matrix product. There, scores are divided by the length of the user's
-    vector, which changes no ranking but would be a temperature of each user's own, and by the temperature. With
-    `cosine` they are divided by the length of the item's vector, too; with `product` they stay as they are.
+    All scores cost one matrix product of distinct users and negatives, whatever number of actions a user has. Scores are
+    divided by the length of the user's vector, which changes no ranking but would be a temperature of each user's own,
+    and by the temperature. With `cosine` they are divided by the length of the item's vector, too; with `product` they
+    stay as they are. Items that a user has chosen are no negatives of this user.
     """
-    if batch.shared is None:
-        return model.score_distinct(*inputs.of_batch(batch))
+    assert batch.shared is not None
     users, items, user, item, item_ids = inputs.of_batch(batch)
     left = model.prepare_users(model.user_vectors(users))
     right = model.prepare_items(model.item_vectors(items, item_ids))
     left = left if similarity == "product" else F.normalize(left) / temperature
     right = F.normalize(right) if similarity == "cosine" else right
-    left = left.index_select(0, user)
-    chosen = (left * right.index_select(0, item[:, 0])).sum(-1, keepdim=True)
+    chosen = (left.index_select(0, user) * right.index_select(0, item[:, 0])).sum(-1)
     others = left @ right.index_select(0, batch.shared.place).mT
     if batch.shared.correction is not None:
         others = others - batch.shared.correction
-    return torch.cat([chosen, others], -1)
-
-
-def hide_own(scores: Tensor, batch: Batch) -> Tensor:
-    """Without the shared items that a user has chosen: these are no negatives."""
-    if batch.shared is None:
-        return scores
-    row, column = batch.shared.own
-    return scores.index_put((row, column + 1), scores.new_tensor(-torch.inf))
+    # Not minus infinity: a user who has chosen all of them would make the gradient NaN.
+    others.index_put_(tuple(batch.shared.own), others.new_tensor(torch.finfo(others.dtype).min / 2))
+    return F.softplus(others.logsumexp(-1).index_select(0, user) - chosen).mean()

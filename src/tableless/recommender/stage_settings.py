@@ -12,6 +12,8 @@ FINE_TUNING_EPOCHS = 10
 # A table by softmax over shared negatives (docs/tried.md).
 _TABLE_EPOCHS, _STEPS_PER_EPOCH, _LARGER_STEPS = 10, 500, 10
 _SMALLEST_BATCH, _LARGEST_BATCH = 256, 4096
+# The same where users have this many actions or more: a batch has all actions of a hundredth of them.
+_MANY_ACTIONS, _EPOCHS_OF_USERS, _STEPS_OF_USERS, _DECAY_OF_USERS = 50, 20, 100, 0.4
 _RATE_OF_LISTS = 2  # times that of pairs
 
 
@@ -19,10 +21,24 @@ def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) ->
     """How a table to learn from is trained: with weight decay, of which the user may set how much.
 
     By a softmax over shared negatives, it has a start that is better than noise (`prepared` in teachers.py). So
-    some 5,000 large steps are enough. With fewer than ten actions for each id it needs more decay.
+    some 5,000 large steps are enough. With fewer than ten actions for each id it needs more decay. Where users have
+    many actions, 2,000 steps of whole users are enough, and take a tenth of the time. On sparse data these are worse
+    (docs/tried.md).
     """
     if not shares_negatives(config, teacher):
         return replace(config, weight_decay=config.weight_decay or teacher.table_decay)
+    if split.train.num_actions >= _MANY_ACTIONS * split.num_known_users:
+        epochs = min(config.epochs, _EPOCHS_OF_USERS)
+        return replace(
+            config,
+            weight_decay=config.weight_decay or _DECAY_OF_USERS,
+            epochs=epochs,
+            patience=epochs,
+            batch_size=-(-split.train.num_actions // _STEPS_OF_USERS),
+            whole_users=True,
+            learning_rate=_LARGER_STEPS * config.learning_rate,
+            schedule="one-cycle",
+        )
     epochs = min(config.epochs, _TABLE_EPOCHS)
     return replace(
         config,

@@ -35,7 +35,7 @@ class TrainConfig:
         epochs: At most this many passes over the data. A run is meant to end before, by `patience`.
         batch_size: Actions per step.
         num_negatives: Items that the user did not choose, drawn for each action. With `softmax` over inner products
-            all actions of a batch share them. `None`: 512 shared ones, else 4.
+            all actions of a batch share them. `None`: 512 shared ones, 4,096 for `whole_users`, else 4.
         learning_rate: Of AdamW.
         weight_decay: Of AdamW; full tables gain from 0.1 to 0.3.
         patience: Epochs without a better validation AUC before training stops; five times as many for a model that is
@@ -49,6 +49,8 @@ class TrainConfig:
         similarity: What a score is where negatives are shared: an item's vector along the user's `"direction"`, the
             `"cosine"` of both (full tables alone), or the inner `"product"`. A model that learns from a table has the
             scores of the table to learn.
+        whole_users: Does a batch have all actions of some users? Where users have many actions, a softmax with shared
+            negatives then costs far less. Full tables of such data are trained so in any case.
         popularity: Shared negatives are drawn by popularity to this power, and their scores corrected for it.
         select: The measure on validation data that decides which epoch is kept, and when training ends.
         seed: Everything random follows from it.
@@ -103,6 +105,7 @@ class TrainConfig:
     popularity: float = field(
         default=0.0, metadata={"help": "Draw shared negatives by popularity to this power (and correct for it)."}
     )
+    whole_users: bool = False  # no option of the commands: the recipe sets it
     select: Selection = field(
         default="auc", metadata={"help": "The validation measure that decides which epoch is kept."}
     )
@@ -126,7 +129,9 @@ class TrainConfig:
         """How many are drawn, for each action or for a batch."""
         if self.num_negatives is not None:
             return self.num_negatives
-        return 512 if are_shared else 4  # 4 as in NCF
+        if not are_shared:
+            return 4  # as in NCF
+        return 4096 if self.whole_users else 512
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ..kernels.resources import keeping_freed_memory
 from .batches import Batch, Batches, prefetch
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import measure_on_sample
-from .lists import ListBatch, ListLoss, Lists, ListScores
-from .losses import LOSSES, hide_own, scores_of_batch
+from .lists import ListBatch, ListLoss, Lists, ListVectors
+from .losses import LOSSES, shared_softmax
 from .models import Recommender
 from .ranking import draw_sample
 from .scoring import ModelInputs, Scorer, model_scores, popularity_scores
@@ -110,7 +110,7 @@ class _Epochs:
         if teacher is not None and model.scores_are_products:
             self._batches = Lists(split, seed=config.seed, processes=processes)
             self.examples_per_epoch = self._batches.num_scores
-            self._expected = ListScores(teacher.eval(), split)
+            self._expected = ListVectors(teacher.eval(), split)
             self._loss = share_gradients(ListLoss(model, split), processes)
             return
         are_shared = config.shares_negatives(scores_are_products=model.scores_are_products)
@@ -126,11 +126,12 @@ class _Epochs:
             world_size=processes.world_size,
             is_shared=are_shared,
             by_popularity=config.popularity,
+            whole_users=config.whole_users,
         )
         self._has_equal_items = are_shared and config.similarity == "cosine"
         if self._has_equal_items:
             model.make_items_equally_long()  # a model that cannot do it is refused before it is trained
-        self._expected = None if teacher is None else _Scores(teacher.eval(), split, config)
+        self._expected = None if teacher is None else _Scores(teacher.eval(), split)
         self._loss = share_gradients(_Loss(model, split, config), processes)
 
     def train(self, epoch: int, on_batch: OnBatch | None) -> tuple[float, float] | None:
@@ -193,25 +194,27 @@ def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 class _Scores(nn.Module):
     """The scores of a batch, as its loss is given them."""
 
-    def __init__(self, model: Recommender, split: Split, config: TrainConfig) -> None:
+    def __init__(self, model: Recommender, split: Split) -> None:
         super().__init__()
-        self.model = model
-        self._inputs, self._config = ModelInputs.of(model, split.train), config
-        self._temperature = config.temperature_for(split.actions_per_id)
+        self.model, self._inputs = model, ModelInputs.of(model, split.train)
 
     def forward(self, batch: Batch) -> Tensor:
-        own: dict[str, Any] = {"temperature": self._temperature, "similarity": self._config.similarity}
-        return scores_of_batch(self.model, self._inputs, batch, **own)
+        return self.model.score_distinct(*self._inputs.of_batch(batch))
 
 
 class _Loss(_Scores):
     """The loss of a batch, as a module of its own so that DistributedDataParallel can wrap it."""
 
+    def __init__(self, model: Recommender, split: Split, config: TrainConfig) -> None:
+        super().__init__(model, split)
+        self._loss, self._similarity = LOSSES[config.loss], config.similarity
+        self._temperature = config.temperature_for(split.actions_per_id)
+
     def forward(self, batch: Batch, expected: Tensor | None) -> Tensor:  # type: ignore[override]
-        scores = super().forward(batch)
-        if expected is None:
-            scores = hide_own(scores, batch)
-        return LOSSES[self._config.loss](scores, expected, batch.weight)
+        if batch.shared is None:
+            return self._loss(super().forward(batch), expected, batch.weight)
+        own: dict[str, Any] = {"temperature": self._temperature, "similarity": self._similarity}
+        return shared_softmax(self.model, self._inputs, batch, **own)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:
