@@ -70,6 +70,8 @@ def settings(
         scheme=scheme, budget=of_parameters(budget), backbone=backbone, options={**network, **(options or {})}
     )
     training = replace(training or TrainConfig(), seed=seed, recipe=recipe)
+    if training.loss == "auto":  # what the library does (stage_settings.with_loss), as a line says it
+        training = replace(training, loss="softmax" if recipe == "fast" and backbone == "gmf" else "bce")
     # `new_ids` only matters for the scheme auto, which no experiment has. Lines from before it are not to be lost.
     described = {name: value for name, value in asdict(model).items() if name != "new_ids"}
     return {"data": data.settings(), "model": described, "train": _as_lines_say(training)}
@@ -78,12 +80,13 @@ def settings(
 def _as_lines_say(training: TrainConfig) -> dict[str, Any]:
     """The settings of a training, without those that came later and say nothing of a loss of pairs.
 
-    So lines and tables of earlier versions are still found.
+    So lines and tables of earlier versions are still found. `whole_users` follows from the data.
     """
+    described = {name: value for name, value in asdict(training).items() if name != "whole_users"}
     if training.loss != "bce" or training.select != "auc":
-        return asdict(training)
+        return described
     later = ("loss", "temperature", "similarity", "popularity", "select")
-    described = {name: value for name, value in asdict(training).items() if name not in later}
+    described = {name: value for name, value in described.items() if name not in later}
     return described | {"num_negatives": training.negatives(are_shared=False)}
 
 

@@ -185,8 +185,8 @@ def test_a_scheme_without_an_output_layer_learns_the_rows_as_they_are():
     assert lost(scheme, table) < 0.5
 
 
-def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
-    assert default_visits(3) == 400
+def test_a_small_table_is_visited_200_times_and_a_huge_one_60_times():
+    assert default_visits(3) == 200
     assert default_visits(300_000) == 60
 
 
@@ -210,7 +210,7 @@ def test_a_network_that_is_too_small_does_not_begin_again():
     table = structured_table(300)
     result = distil(table, network(table, "1/4 parameters"))
     assert result.unexplained > 0.1
-    assert result.visits == 400
+    assert result.visits == 200
 
 
 def test_a_fit_that_is_close_enough_ends_before_its_time(monkeypatch):

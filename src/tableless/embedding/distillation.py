@@ -33,7 +33,7 @@ from .regression import (
 from .scheme import EmbeddingScheme
 
 # All rows together get this many visits. A single row gets at least and at most so many.
-_ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
+_ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 200
 # Networks learn rows with a mean of zero and this standard deviation, whatever the table's own are. Rows of 0.1 and 0.3
 # were fitted a little closer than rows of 1 and 3: the output of a network starts small.
 _STANDARD_DEVIATION = 0.3
@@ -117,8 +117,8 @@ def distil(
             it, all dimensions count the same.
         weights: How much each row counts, [rows]. All the same unless given.
         visits: How often each row is visited at most. With far fewer visits than the default a network learns little
-            but what all rows have in common. Unless given the error decides: a row is visited 400 times, and less
-            often, down to 60 times, if the table has more than 7,500 rows. If more than a tenth is unexplained then and
+            but what all rows have in common. Unless given the error decides: a row is visited 200 times, and less
+            often, down to 60 times, if the table has more than 15,000 rows. If more than a tenth is unexplained then and
             the error was still falling, the fit begins again with four times the visits. A fit that is as close as it
             can be ends before.
         batch_size: Rows of a step. Unless given an eighth of the rows, within 2048 and 8192 for each expert.

@@ -16,8 +16,8 @@ from .layers import BatchNorm
 from .muon import Muon
 from .scheme import EmbeddingScheme, seeded
 
-# The learning rate, for layers up to this width (docs/decisions.md).
-_RATE, _WIDEST_AT_RATE = 0.03, 192
+# The learning rate, for layers up to this width (docs/tried.md).
+_RATE, _WIDEST_AT_RATE = 0.06, 96
 # A batch has this share of each expert's rows: with smaller batches the steps are too noisy for the rate. The lower
 # bound is there because a step costs about the same for few rows, the upper one because memory is finite.
 _SHARE, _SMALLEST_BATCH, _LARGEST_BATCH = 1 / 8, 2048, 8192
@@ -26,16 +26,16 @@ _SHARE, _SMALLEST_BATCH, _LARGEST_BATCH = 1 / 8, 2048, 8192
 # `_DIVERGED_AT_HALF` times. Errors below `_NEGLIGIBLE` never count. Good fits came down all the way.
 _WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1.1, 1e-3, 6
 # A fit is poor if more than this share of the variance is unexplained. If its error fell below `_STILL_FALLING` times
-# that of the middle of the cycle, it begins again with `_LONGER` times the visits. A network that is too small for its
-# table hardly gets better in the second half of a cycle; one that had too few steps does. An error of `_CLOSE_ENOUGH`
-# ends a fit before its time.
-POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 3 / 4, 4, 1e-5
+# that of the middle of the cycle, it begins again with `_LONGER` times the visits. Networks that are too small for their
+# table end at 0.6 to 0.8 times that error, and gain little from more steps; one that had too few steps falls further. An
+# error of `_CLOSE_ENOUGH` ends a fit before its time.
+POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 1 / 2, 4, 1e-5
 ROUNDING = 1e-12  # equal rows of float32 have at most this variance, as a share of their squares
 _CHUNK = 16_384  # rows that are looked at at a time
 
 
 def rate_for(scheme: nn.Module) -> float:
-    """The rate that was best for layers of 100 to 180 units, and less for wide layers, which diverge at that rate."""
+    """The highest rate that layers of some 100 units follow, and less for wider layers, which diverge at that rate."""
     width = max((min(weight.shape[-2:]) for weight in scheme.parameters() if weight.ndim > 1), default=1)
     return _RATE * min(1.0, _WIDEST_AT_RATE / width)
 

@@ -126,7 +126,7 @@ def _settled(key: str, value: Any) -> Any:
     """The settings of a training, with those that an earlier version did not know as they were then."""
     if key != "train" or not isinstance(value, dict):
         return value
-    value = asdict(TrainConfig()) | value
+    value = asdict(TrainConfig(loss="bce")) | value
     if value["loss"] == "bce" and value["num_negatives"] is None:
         value["num_negatives"] = TrainConfig().negatives(are_shared=False)
     return value

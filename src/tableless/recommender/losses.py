@@ -62,7 +62,7 @@ def shared_softmax(
 ) -> Tensor:
     """The softmax of a batch whose actions share their negatives: which item was chosen, it or one of these?
 
-    All scores cost one matrix product of distinct users and negatives, whatever number of actions a user has. Scores are
+    All scores cost one matrix product of distinct users and negatives, whatever number of actions a user has. They are
     divided by the length of the user's vector, which changes no ranking but would be a temperature of each user's own,
     and by the temperature. With `cosine` they are divided by the length of the item's vector, too; with `product` they
     stay as they are. Items that a user has chosen are no negatives of this user.

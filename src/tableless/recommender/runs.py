@@ -29,6 +29,7 @@ from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
+from .stage_settings import with_loss
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
 from .ways_out import ways_out_of
@@ -131,6 +132,7 @@ def train_and_measure(
     model_config = as_trained(model_config, train_config)
     model = build_model(model_config, split, seed=train_config.seed) if built is None else built
     model = model.to(choose_device(device))
+    train_config = with_loss(train_config, model)
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
     config = describe_run(data, model, model_config, train_config, kinds)
     journal = None if out is None else TrainingJournal(out, config, resume=resume, writes=processes.is_first)

@@ -17,6 +17,18 @@ _MANY_ACTIONS, _EPOCHS_OF_USERS, _STEPS_OF_USERS, _DECAY_OF_USERS = 50, 20, 100,
 _RATE_OF_LISTS = 2  # times that of pairs
 
 
+def with_loss(config: TrainConfig, model: Recommender) -> TrainConfig:
+    """The config with a loss that suits the model and the recipe instead of `auto`.
+
+    A table by softmax has a far better top of the ranking than one by `bce`, and nearly its AUC; and it is trained in
+    less time. The paper's recipe keeps the paper's loss. Networks over pairs (MLP) were not measured with another one.
+    """
+    if config.loss != "auto":
+        return config
+    is_softmax = config.recipe == "fast" and model.scores_are_products
+    return replace(config, loss="softmax" if is_softmax else "bce")
+
+
 def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) -> TrainConfig:
     """How a table to learn from is trained: with weight decay, of which the user may set how much.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..hints import require_choice
 
-LossName = Literal["bce", "softmax", "bpr"]
+LossName = Literal["auto", "bce", "softmax", "bpr"]
 Similarity = Literal["direction", "cosine", "product"]
 Selection = Literal["auc", "ndcg@10"]
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -43,7 +43,8 @@ class TrainConfig:
         schedule: Of the learning rate: `"constant"` or `"one-cycle"`.
         recipe: `"fast"`: learn from a full table that is trained first. `"paper"`: from nothing, as published.
         loss: What is learned from actions: `"bce"`, the paper's, asks of each pair whether it happened, `"softmax"`
-            which item of many was chosen, `"bpr"` which one of two.
+            which item of many was chosen, `"bpr"` which one of two. `"auto"`: `softmax` by the recipe `fast` where
+            scores are inner products, as those of a GMF are; else `bce`.
         temperature: Scores are divided by it where negatives are shared. `None`: the fewer actions there are for each
             id, the higher; from 0.2 at a hundred to 0.4 at three.
         similarity: What a score is where negatives are shared: an item's vector along the user's `"direction"`, the
@@ -90,8 +91,11 @@ class TrainConfig:
         metadata={"help": "fast: learn from a full table that is trained first; paper: from nothing, as published."},
     )
     loss: LossName = field(
-        default="bce",
-        metadata={"help": "bce: is each pair likely; softmax: which item of many; bpr: which of two."},
+        default="auto",  # `with_loss` in stage_settings.py
+        metadata={
+            "help": "bce: is each pair likely; softmax: which item of many; bpr: which of two; "
+            "auto: softmax for gmf by the recipe fast, else bce."
+        },
     )
     temperature: float | None = field(
         default=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,6 +51,8 @@ def train_model(
     (lists.py). With `may_keep_start`, the weights at the start compete too. Ctrl-C stops after the batch at hand and
     keeps the best so far. `on_batch` and `on_epoch` are for showing progress.
     """
+    if config.loss == "auto":  # the recipe has not chosen one, so this is a training from nothing, as the paper's
+        config = replace(config, loss="bce")
     epochs = _Epochs(model, split, config, teacher=teacher, processes=processes)
     validation = Validation(model, split, select=config.select)
     best_value = validation.measure(model_scores(model, split))[config.select] if may_keep_start else 0.0
