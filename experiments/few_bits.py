@@ -43,8 +43,8 @@ def section(lines: Sequence[Line]) -> str:
                 costs.append(f"{name_of_data(data.settings())}, {where} {label} {cost or NOT_RUN}")
     return paragraphs(
         [
-            "`dhe` with as many weights as a quarter of the table's parameters, GMF, tables by bce. Weights of int8 are "
-            "trained as float32, and rounded by parts at the end.",
+            "`dhe` with as many weights as a quarter of the table's parameters, GMF, tables by bce. Weights of int8 "
+            "are trained as float32, and rounded by parts at the end.",
             table(["data", "weights", "bytes per id", *SHOWN.values()], rows),
             f"int8 less float32: {'; '.join(costs)}. {finished.measured_on(EXPERIMENT.runs)}".strip(),
         ]

@@ -118,9 +118,9 @@ def distil(
         weights: How much each row counts, [rows]. All the same unless given.
         visits: How often each row is visited at most. With far fewer visits than the default a network learns little
             but what all rows have in common. Unless given the error decides: a row is visited 200 times, and less
-            often, down to 60 times, if the table has more than 15,000 rows. If more than a tenth is unexplained then and
-            the error was still falling, the fit begins again with four times the visits. A fit that is as close as it
-            can be ends before.
+            often, down to 60 times, if the table has more than 15,000 rows. If more than a tenth is unexplained then
+            and the error was still falling fast, the fit begins again with four times the visits. A fit that is as
+            close as it can be ends before.
         batch_size: Rows of a step. Unless given an eighth of the rows, within 2048 and 8192 for each expert.
         learning_rate: The highest learning rate of Muon. Unless given it follows from the width of the network.
         seed: The order of the rows follows from it.

@@ -26,9 +26,9 @@ _SHARE, _SMALLEST_BATCH, _LARGEST_BATCH = 1 / 8, 2048, 8192
 # `_DIVERGED_AT_HALF` times. Errors below `_NEGLIGIBLE` never count. Good fits came down all the way.
 _WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 1.25, 1.1, 1e-3, 6
 # A fit is poor if more than this share of the variance is unexplained. If its error fell below `_STILL_FALLING` times
-# that of the middle of the cycle, it begins again with `_LONGER` times the visits. Networks that are too small for their
-# table end at 0.6 to 0.8 times that error, and gain little from more steps; one that had too few steps falls further. An
-# error of `_CLOSE_ENOUGH` ends a fit before its time.
+# that of the middle of the cycle, it begins again with `_LONGER` times the visits. Networks that are too small for
+# their table end at 0.6 to 0.8 times that error, and gain little from more steps. One that had too few steps falls
+# further. An error of `_CLOSE_ENOUGH` ends a fit before its time.
 POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 1 / 2, 4, 1e-5
 ROUNDING = 1e-12  # equal rows of float32 have at most this variance, as a share of their squares
 _CHUNK = 16_384  # rows that are looked at at a time
