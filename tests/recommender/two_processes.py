@@ -10,10 +10,9 @@ import sys
 
 _FORK = """
 import os, socket, sys, traceback
-import tableless.recommender.runs
+import tableless.recommender.runs, tests.before_forks
 from tableless import cli
 from tableless.embedding import distillation
-from tableless.kernels import activations, id_loops, pair_loops
 
 distillation._MOST_VISITS = distillation._FEWEST_VISITS = 20  # as in `few_visits`
 
