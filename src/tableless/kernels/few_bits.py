@@ -1,7 +1,7 @@
 """Compiled loops from numbers of few bits to floats.
 
-`floats_of_…` are for the weights of one layer, right before they are multiplied. `rows_of_…` are for the rows of a table:
-codes of 8, 4 or 2 bits, with a float16 offset and step for each row.
+`floats_of_…` are for the weights of one layer, right before they are multiplied. `rows_of_…` are for the rows of a
+table: codes of 8, 4 or 2 bits, with a float16 offset and step for each row.
 """
 
 from __future__ import annotations

@@ -10,9 +10,16 @@ from typing_extensions import Self
 from ...kernels import uses_kernels
 from ..budget import Budget, fit_to_budget, resolve_budget
 from ..id_batches import checked_ids
-from ..packed_codes import bytes_for, pack_codes, unpack_codes
+from ..rounding import (
+    LARGEST_HALF,
+    HalfNumbers,
+    bytes_for,
+    pack_codes,
+    require_half,
+    straight_through,
+    unpack_codes,
+)
 from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, normal, require_known, seeded
-from .half_numbers import LARGEST_HALF, HalfNumbers, require_half, straight_through
 from .shared_rows import set_means
 
 _BITS = (2, 4, 8)
