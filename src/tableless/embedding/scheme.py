@@ -253,6 +253,8 @@ def like_vectors(scheme: EmbeddingScheme) -> Tensor:
 
 def normal(*shape: int, std: float, generator: torch.Generator) -> nn.Parameter:
     """A parameter that starts normal around zero."""
+    if not float(std) >= 0:  # as torch says it, and before any memory is taken
+        raise ValueError(f"the standard deviation of starting weights is {std}; it must be 0 or more")
     values = torch.empty(*shape)
     # On the meta device there is nothing to draw, and torch would import its compiler for it: two seconds at a load.
     return nn.Parameter(values if values.is_meta else values.normal_(0.0, std, generator=generator))
