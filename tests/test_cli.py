@@ -17,6 +17,7 @@ from tableless.data.config import DataConfig
 from tableless.recommender.runs import ModelConfig
 from tableless.recommender.training import TrainConfig
 from tableless.serving.settings import AnswerSettings, ServerSettings
+from tests.conftest import few_visits
 from tests.documents import ROOT
 
 WORLD = "world:users=200,items=120,actions=6000,clusters=4"
@@ -125,7 +126,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for scheme in ("dhe", "full"):
         arguments = ["--budget", "1/1", "--scheme", scheme, "--epochs", "2", "--batch-size", "256"]
-        result = run("train", WORLD, *arguments, "--out", str(folder / scheme), "--json")
+        with few_visits():
+            result = run("train", WORLD, *arguments, "--out", str(folder / scheme), "--json")
         assert result.exit_code == 0, result.output
     return folder
 

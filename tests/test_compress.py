@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from tableless import SCHEMES, cli, compress, load_scheme, replace_embeddings, to_ids
-from tableless.embedding.vector_losses import measure_losses
+from tableless.files.vector_rows import measure_losses
 
 WORDS = ["", "king", "queen", "naïve", "7", "東京", "new york", *(f"word{i}" for i in range(0, 3000, 3))]
 DIM = 12

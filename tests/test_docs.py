@@ -81,7 +81,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")  # some replace tables of noise
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_an_example_runs_as_it_is_written(code, trained, tmp_path, monkeypatch):
+def test_an_example_runs_as_it_is_written(code, trained, tmp_path, monkeypatch, short_fits):
     shutil.copytree(trained, tmp_path / "runs" / "mine")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableless.data.cache import keep_core
 from tableless.data.interactions import DataError, Interactions
+from tableless.data.interactions_writer import keep_core
 from tests.data.tiny import assert_same, in_order
 
 users_of_items = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=8), min_size=2, max_size=12)

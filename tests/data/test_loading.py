@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 import tableless
-from tableless.data import cache, sources
+from tableless.data import loading, sources
 from tableless.data import prepare as preparation
-from tableless.data.cache import keep_core
 from tableless.data.config import DataConfig, recorded_data
 from tableless.data.interactions import DataError
+from tableless.data.interactions_writer import keep_core
 from tableless.data.loading import load_interactions, load_split
 from tableless.data.splits import split_global_time, split_leave_one_out
 from tableless.data.world import World
@@ -76,8 +76,8 @@ class TestPaths:
         assert loaded.item_ids.tolist() == [10, 30]
 
     def test_more_than_fits_is_mapped_and_its_files_are_gone(self, ratings, tmp_path, monkeypatch):
-        monkeypatch.setattr(cache, "_FEW_ACTIONS", 2)
-        monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path / "scratch"))
+        monkeypatch.setattr(loading, "_FEW_ACTIONS", 2)
+        monkeypatch.setattr(loading.tempfile, "tempdir", str(tmp_path / "scratch"))
         (tmp_path / "scratch").mkdir()
         loaded = load_interactions(str(ratings))
         assert isinstance(loaded.items, np.memmap)
@@ -104,7 +104,7 @@ class TestPaths:
         file.write_text(text)
         scratch = tmp_path / "scratch"
         scratch.mkdir()
-        monkeypatch.setattr(cache.tempfile, "tempdir", str(scratch))
+        monkeypatch.setattr(loading.tempfile, "tempdir", str(scratch))
         with pytest.raises(DataError, match=message) as error:
             load_interactions(str(file), cache_dir=scratch if cached else None)
         assert "\n" not in str(error.value)

@@ -5,7 +5,7 @@ import torch
 
 from tableless import HashFamily, distil
 from tableless.embedding.hashing import derive_seed
-from tableless.embedding.packed_codes import unpack_codes
+from tableless.embedding.rounding import unpack_codes
 from tableless.embedding.tables import ClusteredCompositionalEmbedding
 
 ROWS, DIM, CLUSTERS = 900, 8, 20

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from tableless.embedding.packed_codes import bytes_for, pack_codes, unpack_codes
-from tableless.embedding.tables.half_numbers import HalfNumbers, require_half
+from tableless.embedding.rounding import HalfNumbers, bytes_for, pack_codes, require_half, unpack_codes
 
 
 def drawn(*shape, bits, seed=0):

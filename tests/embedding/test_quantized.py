@@ -7,7 +7,7 @@ import torch
 from tableless import distil
 from tableless.embedding.tables import QuantizedEmbedding
 from tableless.embedding.tables.quantized import _rounded_up
-from tableless.kernels.row_codes import float_of_half
+from tableless.kernels.few_bits import float_of_half
 
 VOCAB, DIM = 400, 32
 

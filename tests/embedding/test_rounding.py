@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from tableless.embedding.packed_codes import bytes_for
 from tableless.embedding.rounded_matrix import RoundedMatrix
 from tableless.embedding.rounding import (
+    bytes_for,
     largest_integer,
     pack_bits,
     require_bits,

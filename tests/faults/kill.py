@@ -18,13 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch._dynamo
+import torch._export.serde.serialize
+import torch.export._trace
+import torch.export.pt2_archive._package
 import torch.utils.tensorboard
-from matplotlib.figure import Figure  # noqa: F401 - a job would import it first thing, and so these kernels
+from matplotlib.figure import Figure  # noqa: F401 - a job would import it first thing, and so what is above
 
-import tableless.kernels.activations
-import tableless.kernels.id_loops
-import tableless.kernels.pair_loops  # noqa: F401
+import tests.before_forks  # noqa: F401
 from tableless.embedding import distillation
 from tests.faults.jobs import JOBS, Job, prepare
 

@@ -1,6 +1,7 @@
 """Measuring a run again: which files are opened, and which actions are the test."""
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -45,10 +46,17 @@ def train(data, out, scheme="dhe"):
     return RunDirectory(out).read()
 
 
-@pytest.fixture(scope="module", params=["full", "dhe"])
-def trained(files, request):
-    """Trained on data.csv alone."""
-    return train(DataConfig(str(files / "data.csv")), files / request.param, request.param)
+@pytest.fixture(scope="module")
+def runs(files):
+    """Run directories of a table and a network, trained on data.csv alone. They are read, and never written to."""
+    for scheme in ("full", "dhe"):
+        train(DataConfig(str(files / "data.csv")), files / scheme, scheme)
+    return files
+
+
+@pytest.fixture(params=["full", "dhe"])
+def trained(runs, request):
+    return RunDirectory(runs / request.param).read()
 
 
 def write_data(directory, **data):
@@ -61,9 +69,8 @@ def write_data(directory, **data):
 
 class TestPaths:
     @pytest.fixture
-    def stranger(self, files, tmp_path):
-        train(DataConfig(str(files / "data.csv")), tmp_path / "run")
-        return tmp_path / "run"
+    def stranger(self, runs, tmp_path):
+        return shutil.copytree(runs / "dhe", tmp_path / "run")
 
     @pytest.fixture
     def opened(self, monkeypatch):
@@ -158,8 +165,8 @@ class TestTestFile:
 
 
 @pytest.mark.parametrize("side", ["user", "item"])
-def test_a_table_is_not_measured_on_other_users_or_items(files, tmp_path, side):
-    trained = train(DataConfig(str(files / "data.csv")), tmp_path / "run", "full")
+def test_a_table_is_not_measured_on_other_users_or_items(runs, files, tmp_path, side):
+    trained = RunDirectory(runs / "full").read()
     other = pl.read_csv(files / "data.csv").with_columns(pl.col(side) + 1)
     other.write_csv(tmp_path / "other.csv")
     with pytest.raises(ValueError, match=f"a row for each {side} of its own .* other {side}s"):

@@ -116,7 +116,7 @@ def test_a_packed_model_that_is_trained_is_unpacked_first():
     assert packed["epochs"] == 3
 
 
-def test_the_fast_recipe_ends_packed_as_well(tmp_path):
+def test_the_fast_recipe_ends_packed_as_well(tmp_path, short_fits):
     config = ModelConfig(scheme="dhe", budget="1/1", options=NETWORK)
     model, results = train_and_measure(DATA, config, replace(TRAINING, recipe="fast"), small_split(), out=tmp_path)
     assert model.users.packed
@@ -125,7 +125,7 @@ def test_the_fast_recipe_ends_packed_as_well(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dhe", "head-and-tail"])
-def test_the_fast_recipe_rounds_at_its_end_also_after_it_was_cut_off(name, tmp_path):
+def test_the_fast_recipe_rounds_at_its_end_also_after_it_was_cut_off(name, tmp_path, short_fits):
     split, whole, parts = small_split(), tmp_path / "whole", tmp_path / "parts"
     training, notes = replace(TRAINING, recipe="fast"), []
     config = replace(MODELS[name], budget="1/1", options={**NETWORK, "weight_bits": 8})
@@ -143,7 +143,7 @@ def test_the_fast_recipe_rounds_at_its_end_also_after_it_was_cut_off(name, tmp_p
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_the_fast_recipe_trains_weights_of_8_bits_as_floats():
+def test_the_fast_recipe_trains_weights_of_8_bits_as_floats(short_fits):
     """Until the end it is the training of the same network in float32, so the pair differs by rounding alone."""
     training, losses = replace(TRAINING, recipe="fast"), {}
     for bits in (8, 32):

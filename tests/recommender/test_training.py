@@ -1,6 +1,5 @@
 import functools
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +21,9 @@ from tableless.recommender.runs import ModelConfig, as_trained, build_model, tra
 from tableless.recommender.scoring import by_rows, model_scores, popularity_scores, scheme_inputs
 from tableless.recommender.training import TrainConfig, has_ended
 from tableless.recommender.training_loop import train_model
+from tests.conftest import few_visits
 from tests.data.tiny import interactions_of, small_split
+from tests.recommender.two_processes import run_by_two
 
 DATA = DataConfig(data="world:users=200,items=120,actions=6000,clusters=4")
 FAST = TrainConfig(epochs=3, batch_size=256, learning_rate=1e-2, patience=10)
@@ -317,51 +318,39 @@ def test_ctrl_c_keeps_the_best_model_so_far(tmp_path):
 
 
 def test_two_processes_train_the_same_model_and_go_on_with_it(tmp_path):
-    """torchrun with two gloo processes: a result within noise of one process, and all resume from the same epoch."""
+    """Two gloo processes: a result within noise of one process, and all resume from the same epoch."""
     data = DataConfig(data="world:users=300,items=150,actions=12000")
     config = ModelConfig(scheme="dhe", budget="1/1 parameters", embedding_dim=16)
     training = TrainConfig(epochs=3, batch_size=256, learning_rate=5e-3)
-    one = train_and_measure(data, config, training, load_split(data))[1]
-
-    def train_by_two(epochs, *options):
-        arguments = [
-            "train", data.data, "--scheme", "dhe", "--budget", "1/1 parameters", "--embedding-dim", "16",
-            "--batch-size", "256", "--learning-rate", "0.005", "--epochs", str(epochs), "--json",
-        ]  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29671",
-             "-m", "tableless", *arguments, "--out", str(tmp_path / "two"), *options],
-            capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-    two = train_by_two(3)
+    with few_visits():
+        one = train_and_measure(data, config, training, load_split(data))[1]
+    code = (
+        "by_two(lambda: command(*sys.argv[1:], '--epochs', '3'))\n"
+        "by_two(lambda: command(*sys.argv[1:], '--epochs', '4', '--resume'))\n"
+    )
+    printed = run_by_two(
+        code, "train", data.data, "--scheme", "dhe", "--budget", "1/1 parameters", "--embedding-dim", "16",
+        "--batch-size", "256", "--learning-rate", "0.005", "--json", "--out", tmp_path / "two",
+    )  # fmt: skip
+    two, resumed = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
     assert abs(one["auc"] - two["auc"]) < 0.03
     assert one["epochs"] == two["epochs"] == 3
-    assert train_by_two(4, "--resume")["epochs"] == 4
+    assert resumed["epochs"] == 4
 
 
 def test_weights_and_batch_norm_statistics_are_equal_on_all_ranks(tmp_path):
     code = (
-        "import sys, torch\n"
         "from tests.recommender.test_training import *\n"
         "from tableless.recommender.distributed import join_processes\n"
-        "torch.set_num_threads(1)\n"
-        "with join_processes() as processes:\n"
-        "    config = ModelConfig(scheme='dhe', budget='1/1 parameters', options={'normalization': 'batch'})\n"
-        "    model = build_model(config, small_split(), seed=0)\n"
-        "    train_model(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
-        "    torch.save({k: v for k, v in model.state_dict().items()}, f'{sys.argv[1]}/{processes.rank}.pt')\n"
+        "def train():\n"
+        "    with join_processes() as processes:\n"
+        "        config = ModelConfig(scheme='dhe', budget='1/1 parameters', options={'normalization': 'batch'})\n"
+        "        model = build_model(config, small_split(), seed=0)\n"
+        "        train_model(model, small_split(), replace(FAST, epochs=1), processes=processes)\n"
+        "        torch.save({k: v for k, v in model.state_dict().items()}, f'{sys.argv[1]}/{processes.rank}.pt')\n"
+        "by_two(train)\n"
     )
-    script = tmp_path / "script.py"
-    script.write_text(code)
-    paths = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
-    subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29672",
-         str(script), str(tmp_path)],
-        check=True, capture_output=True, env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    run_by_two(code, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert any("running_mean" in key for key in first)
     assert all(torch.equal(first[key], second[key]) for key in first)

@@ -46,7 +46,7 @@ def test_the_schemes_that_are_named_fit(budget):
 
 
 @pytest.mark.parametrize("scheme", ["dhe", "coded", "auto"])
-def test_a_few_hundred_ids_are_trained_with_the_default_budget(scheme):
+def test_a_few_hundred_ids_are_trained_with_the_default_budget(scheme, short_fits):
     split = small_split()
     model = build_model(ModelConfig(scheme=scheme), split, seed=0)
     table = 4 * ModelConfig.embedding_dim * (split.num_known_users + split.num_known_items)

@@ -232,6 +232,7 @@ def test_one_file_becomes_one_file(run, folder, tmp_path):
 # it has written; some parts later, and at a random moment of the next ones, it is killed.
 KILLS = """
     import os, random, signal, sys, time
+    import tests.before_forks
     from tableless.serving.bulk.embed_files import embed_files
 
     run, ids, out, undisturbed, kills = *sys.argv[1:5], int(sys.argv[5])

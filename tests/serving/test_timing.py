@@ -2,10 +2,18 @@ import pytest
 import torch
 
 from tableless import DeepHashEmbedding
+from tableless.cli.bench import render_timings
 from tableless.embedding.deep_hash import PAPER_NETWORK
 from tableless.embedding.tables import FullEmbedding
-from tableless.serving.stopwatch import Spread, describe_machine, on_threads, time_alternately
-from tableless.serving.timing import bare_products, measure_lookups, render_timings, zipf_ids
+from tableless.kernels.resources import on_threads
+from tableless.serving.timing import (
+    Spread,
+    bare_products,
+    describe_machine,
+    measure_lookups,
+    time_alternately,
+    zipf_ids,
+)
 
 TINY = {"vocab_size": 2000, "embedding_dim": 8, "batch_size": 10, "queries": 40, "repetitions": 2}
 

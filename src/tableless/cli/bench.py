@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,6 +12,11 @@ from ..recommender.runs import ModelConfig
 from ..recommender.training import TrainConfig
 from .app import app
 from .options import AsJson, Only, help_of, options_from_dataclasses
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..serving.timing import LookupReport
 
 
 @app.command(epilog="Example: tableless bench --batch 100 --threads 2")
@@ -33,7 +38,7 @@ def bench(
     """The paper's Table 8 on this machine: the time of a million lookups, with tables and without."""
     from dataclasses import asdict
 
-    from ..serving.timing import MOVIELENS_20M, measure_lookups, render_timings
+    from ..serving.timing import MOVIELENS_20M, measure_lookups
 
     report = measure_lookups(
         vocab_size=MOVIELENS_20M if vocab_size is None else vocab_size,
@@ -48,3 +53,37 @@ def bench(
         print(json.dumps(asdict(report)))
         return
     Console().print(render_timings(report))
+
+
+def render_timings(report: LookupReport) -> Table:
+    """The report for a terminal."""
+    from rich import box
+    from rich.table import Table
+
+    from ..serving.timing import HOT_SHARE, ZIPF
+
+    caption = [
+        f"{report.vocab_size:,} ids, budget {report.budget}, batch {report.batch_size}; {report.queries:,} lookups of "
+        "each kind, in turn: the median and the range. Seconds for a million are microseconds for one.",
+        f"hot: the vectors of {HOT_SHARE:.0%} of the ids are kept, and traffic follows Zipf's law ({ZIPF}).",
+        *(f"Left out: {name} ({reason})." for name, reason in report.left_out.items()),
+        report.machine,
+    ]
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(caption), caption_justify="left", show_edge=False
+    )
+    for name in ("", "parameters", "MB", "bytes\nper id", "s per\nmillion", "range", "×\nfull", "×\nlayers"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for time in report.times:
+        spread = time.seconds_per_million
+        table.add_row(
+            time.name,
+            f"{time.num_parameters:,}",
+            f"{time.megabytes:.1f}",
+            f"{time.megabytes * 1e6 / report.vocab_size:.1f}",
+            f"{spread.median:.2f}",
+            f"{spread.low:.1f}–{spread.high:.1f}",
+            f"{time.of_full.median:.1f}",
+            f"{time.of_products.median:.2f}",
+        )
+    return table

@@ -1,7 +1,13 @@
-"""Loading: which data, and how it is split → interactions, ready to train on."""
+"""Loading: which data, and how it is split → interactions, ready to train on.
+
+Prepared arrays are kept for the next time, together with what was said about them, if there is a cache directory.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,16 +15,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..embedding.ids import to_ids
+from ..files.whole import staged
 from ..hints import did_you_mean
-from .cache import keep_core, prepare_or_reuse
 from .config import DataConfig, RowRules
 from .interactions import DataError, Interactions, Report
+from .interactions_writer import keep_core
 from .sources import DATASETS, find_known
 from .splits import Split, split_given, split_global_time, split_leave_one_out
 from .world import World
 
 if TYPE_CHECKING:
     from .reading.files import ActionFiles
+
+NUM_EXAMPLES = 3
+_LOOKED_AT = 50  # distinct users at the beginning of a file; some may have been left out of the data
+_FEW_ACTIONS = 1 << 22  # so many are kept in memory if there is no cache directory
+_FORMAT = 3  # of a cache: change it with what `prepare` writes
+_NOTES = "notes.json"
 
 
 def find_data(data: str | Path, *, data_dir: Path | str | None = None, report: Report | None = None) -> list[Path]:
@@ -62,7 +75,7 @@ def load_interactions(
 
     files = find_data(data, data_dir=data_dir, report=report)
     sniffed = sniff(files, user_col=user_col, item_col=item_col, time_col=time_col, rules=rules)
-    return prepare_or_reuse(sniffed, None, core=core, cache_dir=cache_dir, report=report)
+    return _prepare_or_reuse(sniffed, None, core=core, cache_dir=cache_dir, report=report)
 
 
 def load_parts(
@@ -95,7 +108,7 @@ def load_parts(
 
     files = sniffed(data)
     given = None if test is None else sniffed(test)
-    return prepare_or_reuse(files, given, core=0, cache_dir=cache_dir, report=report)
+    return _prepare_or_reuse(files, given, core=0, cache_dir=cache_dir, report=report)
 
 
 def _names_the_world(data: str | Path) -> bool:
@@ -135,10 +148,6 @@ def load_split(
     return split_leave_one_out(interactions, seed=config.split_seed, report=report)
 
 
-NUM_EXAMPLES = 3
-_LOOKED_AT = 50  # distinct users at the beginning of a file; some may have been left out of the data
-
-
 def example_users(data: DataConfig, interactions: Interactions) -> list[int | str]:
     """Raw ids of a few users of the interactions; empty if their names are not known.
 
@@ -166,3 +175,76 @@ def _first_names(data: DataConfig) -> list[int | str]:
         return []
     first = frame["user"].drop_nulls().unique(maintain_order=True).head(_LOOKED_AT)
     return [str(name) for name in first if name != ""]
+
+
+def _prepare_or_reuse(
+    files: ActionFiles, test: ActionFiles | None, *, core: int, cache_dir: Path | str | None, report: Report | None
+) -> Interactions:
+    """Prepared arrays: from the cache, or else in memory or in files that have no name any more."""
+    from .prepare import prepare
+
+    if report is not None:
+        for decided in (files, test):
+            if decided is not None:
+                report(str(decided), None, None)
+        for remark in files.remarks:
+            report(remark, None, None)
+    if cache_dir is not None:
+        cached = Path(cache_dir) / f"{files.paths[0].name.partition('.')[0]}-{_fingerprint(files, test)}"
+        if cached.exists():
+            _repeat_notes(cached, report)
+        else:
+            with staged(cached) as staging:
+                notes = _Notes(report)
+                prepare(files, test=test, directory=staging, report=notes)
+                (staging / _NOTES).write_text(json.dumps(notes.said), encoding="utf-8")
+        return _cached_core(cached, core) if core > 1 else Interactions.load(cached)
+    # The arrays stay readable after their files are gone, for as long as they are mapped.
+    with tempfile.TemporaryDirectory(prefix="tableless-", ignore_cleanup_errors=True) as temporary:
+        prepared = prepare(files, test=test, directory=Path(temporary), report=report)
+        if core > 1:
+            (folder := Path(temporary, "core")).mkdir()
+            prepared = keep_core(prepared, core, directory=folder)
+        return prepared.in_memory() if prepared.num_actions <= _FEW_ACTIONS else prepared
+
+
+class _Notes:
+    """Passes reports on, and remembers the remarks among them: a user of the cache is told the same."""
+
+    def __init__(self, report: Report | None) -> None:
+        self._report = report
+        self.said: list[str] = []
+
+    def __call__(self, message: str, done: int | None, total: int | None) -> None:
+        if done is None:
+            self.said.append(message)
+        if self._report is not None:
+            self._report(message, done, total)
+
+
+def _repeat_notes(cached: Path, report: Report | None) -> None:
+    if report is not None:
+        for note in json.loads((cached / _NOTES).read_text(encoding="utf-8")):
+            report(note, None, None)
+
+
+def _cached_core(cached: Path, core: int) -> Interactions:
+    directory = cached.with_name(f"{cached.name}-core-{core}")
+    if not directory.exists():
+        with staged(directory) as staging:
+            keep_core(Interactions.load(cached), core, directory=staging)
+    return Interactions.load(directory)
+
+
+def _fingerprint(*sources: ActionFiles | None) -> str:
+    """Of the files as they are now, and of every decision that changes what is read from them."""
+    described = [
+        (
+            [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files.paths],
+            files.columns.by_role,
+            files.rules.given(),
+        )
+        for files in sources
+        if files is not None
+    ]
+    return hashlib.sha256(json.dumps([_FORMAT, described]).encode()).hexdigest()[:16]

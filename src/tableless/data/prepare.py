@@ -23,8 +23,7 @@ from .interactions import DataError, Interactions, Part, Report
 from .interactions_writer import InteractionsWriter
 from .reading.batches import ActionBatch, dropped_in_words
 from .reading.files import ActionFiles
-from .reading.times import refuse_open_dates
-from .reading.values import Kinds, KindsChanged, Note, common_kinds
+from .reading.values import Kinds, KindsChanged, Note, common_kinds, refuse_open_dates
 
 try:
     import polars as pl

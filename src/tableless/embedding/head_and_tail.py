@@ -15,9 +15,8 @@ from typing_extensions import Self
 from .budget import Budget, resolve_budget
 from .deep_hash import DeepHashEmbedding, network_arguments
 from .id_batches import checked_ids
-from .packed_codes import bytes_for
 from .rounded_matrix import pack_all, unpack_all
-from .rounding import require_bits
+from .rounding import bytes_for, require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, seeded
 from .tables.frequent_rows import FrequentRows
 

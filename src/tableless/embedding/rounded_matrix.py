@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .packed_codes import bytes_for
-from .rounding import pack_bits, rounded, to_floats, to_integers, unpack_bits
+from .rounding import bytes_for, pack_bits, rounded, to_floats, to_integers, unpack_bits
 
 _STORED = ("numbers", "scale")  # the buffers that are bfloat16, whatever type the model around them is turned into
 

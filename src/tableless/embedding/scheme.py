@@ -253,7 +253,11 @@ def like_vectors(scheme: EmbeddingScheme) -> Tensor:
 
 def normal(*shape: int, std: float, generator: torch.Generator) -> nn.Parameter:
     """A parameter that starts normal around zero."""
-    return nn.Parameter(torch.empty(*shape).normal_(0.0, std, generator=generator))
+    if not float(std) >= 0:  # as torch says it, and before any memory is taken
+        raise ValueError(f"the standard deviation of starting weights is {std}; it must be 0 or more")
+    values = torch.empty(*shape)
+    # On the meta device there is nothing to draw, and torch would import its compiler for it: two seconds at a load.
+    return nn.Parameter(values if values.is_meta else values.normal_(0.0, std, generator=generator))
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -21,11 +21,10 @@ from ..embedding.fit_progress import FitProgress
 from ..embedding.ids import to_ids
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import SCHEMES
-from ..embedding.vector_losses import VectorLosses, measure_losses
 from ..hints import require_known_name
 from .scheme_directory import save_scheme
 from .vector_files import read_vectors
-from .vector_rows import Tell, VectorRows, block_rows, float_rows
+from .vector_rows import Tell, VectorLosses, VectorRows, block_rows, float_rows, measure_losses
 
 
 @dataclass(frozen=True)

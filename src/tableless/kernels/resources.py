@@ -42,6 +42,19 @@ def in_parallel(work: Callable[[int, int], None], count: int, *, fewest: int) ->
         future.result()
 
 
+@contextlib.contextmanager
+def on_threads(number: int) -> Iterator[None]:
+    """Let torch use this many threads, and afterwards as many as before."""
+    if number < 1:
+        raise ValueError(f"{number} threads were asked for; it must be at least 1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @functools.cache
 def _pool(size: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(size, thread_name_prefix=_THREADS, initializer=_use_one_core, initargs=(size,))

@@ -1,10 +1,16 @@
-"""The paper's Table 8: how long a million lookups take, with a table and without, in batches of 100."""
+"""The paper's Table 8: how long a million lookups take, with a table and without, in batches of 100.
+
+At the end, how the library measures time: tasks in turn within one run, their median and range, and the machine's name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,11 +23,8 @@ from ..embedding.inference.int8 import is_supported
 from ..embedding.scheme import EmbeddingScheme, seeded
 from ..embedding.schemes import SCHEMES
 from ..embedding.tables import FullEmbedding
+from ..kernels.resources import on_threads
 from .fast_embedding import FastEmbedding
-from .stopwatch import Spread, describe_machine, on_threads, time_alternately
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MOVIELENS_20M = 138_493 + 27_278
 """Users and films. A quarter of the table's parameters is a network 1024 → 5 × 457 → 32, which all our timings use."""
@@ -29,9 +32,29 @@ PAPER_BUDGET = "1/4 parameters"
 """As in the paper, which counts parameters; the networks are in float32."""
 
 FULL, PRODUCTS = "full", "nn.Linear layers alone"
-_HOT_SHARE = 0.01
-_ZIPF = 1.1
+HOT_SHARE, ZIPF = 0.01, 1.1
+"""Of all ids, those that are kept for hot traffic, and the exponent of that traffic."""
 _REPETITIONS = 10
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some measurements, and the lowest and highest of them."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Of at least one measurement."""
+        ordered = sorted(values)
+        return cls(statistics.median(ordered), ordered[0], ordered[-1])
+
+    @classmethod
+    def of_ratios(cls, values: Sequence[float], to: Sequence[float]) -> Spread:
+        """Of two tasks timed in turn. Each ratio is taken within one repetition, when the machine was equally busy."""
+        return cls.of(value / other for value, other in zip(values, to, strict=True))
 
 
 @dataclass(frozen=True)
@@ -129,43 +152,11 @@ def bare_products(network: EmbeddingNetwork) -> nn.Sequential:
     return nn.Sequential(*(layer.get_submodule("linear") for layer in network.hidden), network.output)
 
 
-def zipf_ids(count: int, vocab_size: int, *, exponent: float = _ZIPF, seed: int = 0) -> Tensor:
+def zipf_ids(count: int, vocab_size: int, *, exponent: float = ZIPF, seed: int = 0) -> Tensor:
     """Ids by Zipf's law: id r is drawn in proportion to (r + 1)^-exponent, so id 0 most often."""
     cumulative = np.cumsum(np.arange(1, vocab_size + 1, dtype=np.float64) ** -exponent)
     draws = np.random.default_rng(seed).random(count) * cumulative[-1]
     return torch.from_numpy(np.searchsorted(cumulative, draws))
-
-
-def render_timings(report: LookupReport) -> Table:
-    """The report for a terminal."""
-    from rich import box
-    from rich.table import Table
-
-    caption = [
-        f"{report.vocab_size:,} ids, budget {report.budget}, batch {report.batch_size}; {report.queries:,} lookups of "
-        "each kind, in turn: the median and the range. Seconds for a million are microseconds for one.",
-        f"hot: the vectors of {_HOT_SHARE:.0%} of the ids are kept, and traffic follows Zipf's law ({_ZIPF}).",
-        *(f"Left out: {name} ({reason})." for name, reason in report.left_out.items()),
-        report.machine,
-    ]
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption="\n".join(caption), caption_justify="left", show_edge=False
-    )
-    for name in ("", "parameters", "MB", "bytes\nper id", "s per\nmillion", "range", "×\nfull", "×\nlayers"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for time in report.times:
-        spread = time.seconds_per_million
-        table.add_row(
-            time.name,
-            f"{time.num_parameters:,}",
-            f"{time.megabytes:.1f}",
-            f"{time.megabytes * 1e6 / report.vocab_size:.1f}",
-            f"{spread.median:.2f}",
-            f"{spread.low:.1f}–{spread.high:.1f}",
-            f"{time.of_full.median:.1f}",
-            f"{time.of_products.median:.2f}",
-        )
-    return table
 
 
 @dataclass(frozen=True)
@@ -184,7 +175,7 @@ def _candidates(
     published = DeepHashEmbedding.from_budget(budget, **sizes, **PAPER_NETWORK).eval()
     experts = DeepHashEmbedding.from_budget(budget, **sizes).eval()
     products = bare_products(published.decoder)
-    hot = torch.arange(max(1, int(vocab_size * _HOT_SHARE)))  # the most frequent ids of `zipf_ids`
+    hot = torch.arange(max(1, int(vocab_size * HOT_SHARE)))  # the most frequent ids of `zipf_ids`
     codes: dict[int, Tensor] = {}
 
     def multiply(ids: Tensor) -> Tensor:
@@ -235,3 +226,29 @@ def _each(look_up: Callable[[Tensor], Tensor], batches: tuple[Tensor, ...]) -> C
             look_up(ids)
 
     return task
+
+
+def time_alternately(tasks: Mapping[str, Callable[[], object]], *, repetitions: int = 9) -> dict[str, list[float]]:
+    """Seconds of each task in each repetition. Tasks take turns, so that a slow moment of the machine hits them all."""
+    for task in tasks.values():
+        task()  # compiles, fills caches
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(repetitions):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def describe_machine() -> str:
+    """The processor and the versions that a measurement depends on, in one line."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    model = next(names, platform.processor())
+    wide = "AVX-512" if "AVX512" in torch.backends.cpu.get_cpu_capability() else torch.backends.cpu.get_cpu_capability()
+    return (
+        f"{model} ({wide}), {torch.get_num_threads()} thread(s), Python {platform.python_version()}, "
+        f"torch {torch.__version__}, numpy {np.__version__}"
+    )

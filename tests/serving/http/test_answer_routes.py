@@ -5,6 +5,18 @@ from fastapi.testclient import TestClient
 from .tiny_run import NUM_ITEMS, app_for, load, write_run
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "first")
+
+
+@pytest.fixture(scope="module")
+def client(run):
+    """One for all tests here: they ask, and change nothing."""
+    with TestClient(app_for(run)) as client:
+        yield client
+
+
 @pytest.mark.parametrize("users", [[5], [5, 6, -7]])
 def test_scores_are_those_of_the_model(client, run, users):
     items = [1, 2, 2**40]

@@ -14,6 +14,18 @@ BINARY = "application/octet-stream"
 IDS = [0, 7, -1, 2**63 - 1, -(2**63), 7, 123_456_789_012]
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "first")
+
+
+@pytest.fixture(scope="module")
+def client(run):
+    """One for all tests here: they ask, and change nothing."""
+    with TestClient(app_for(run)) as client:
+        yield client
+
+
 def expected(run, ids, side="item"):
     return load(run).embed(torch.tensor(ids), side=side).numpy()
 

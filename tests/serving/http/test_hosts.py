@@ -1,6 +1,7 @@
 """Pages of other sites, and names that are not the server's."""
 
 import asyncio
+import functools
 
 import pytest
 from typer.testing import CliRunner
@@ -19,9 +20,13 @@ def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("runs") / "first")
 
 
+app_once = functools.cache(app_for)
+"""Requests leave nothing behind that is asked about here, so a server of each kind is enough."""
+
+
 def ask(run, *headers, names=LOOPBACK, path="/facts", method="GET", **settings):
     """Status and body of one request to a server that answers under these names."""
-    app = app_for(run, allowed_hosts=names, **settings)
+    app = app_once(run, allowed_hosts=names, **settings)
     pairs = [(name.encode(), value.encode()) for name, value in headers]
     status, _, body = asyncio.run(call(app, path, method=method, headers=pairs))
     return status, body

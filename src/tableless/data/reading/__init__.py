@@ -2,8 +2,8 @@
 
 - files: one look at the files decides everything that the rest needs to know; columns: which columns are meant.
 - parquet, text_formats: the formats, which give the rows as they stand in the file. text: what text formats share.
-- batches: the rows that count, as ids and names; times: dates as numbers.
-- values: the words that all of these use.
+- batches: the rows that count, as ids and names.
+- values: the words that all of these use, and dates as numbers.
 """
 
 from ...hints import install_hint

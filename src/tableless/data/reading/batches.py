@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from ...embedding.ids import to_ids
 from ..config import RowRules
 from ..interactions import DataError, Kind, Part
-from .times import look_for_order, to_times
-from .values import Kinds, KindsChanged, Names, RowPlace
+from .values import Kinds, KindsChanged, Names, RowPlace, look_for_order, to_times
 
 # What a column may say of the part that a row belongs to, in any case of letters.
 _PARTS = {

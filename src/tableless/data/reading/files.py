@@ -21,8 +21,7 @@ from .columns import Columns, choose_columns, unused_columns
 from .parquet import MAGIC, sniff_parquet
 from .text import read_beginning
 from .text_formats import sniff_json, sniff_separated
-from .times import kind_by_format
-from .values import Kinds, Layout, Note
+from .values import Kinds, Layout, Note, kind_by_format
 
 
 @dataclass(frozen=True)

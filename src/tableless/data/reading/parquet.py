@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from ...files.whole import replacing
 from ..interactions import DataError, Kind
-from .times import kind_of_time
-from .values import Kinds, Layout, Names, Note, RowPlace, TimeKind, one_line_errors
+from .values import Kinds, Layout, Names, Note, RowPlace, TimeKind, kind_of_time, one_line_errors
 
 MAGIC = b"PAR1"
 """The first bytes of a parquet file."""

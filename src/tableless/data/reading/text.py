@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, cast
 import polars as pl
 
 from ..interactions import DataError, Kind
-from .times import kind_of_time, looks_like_a_date
-from .values import Kinds, Layout, Names, Note, RowPlace, one_line_errors
+from .values import Kinds, Layout, Names, Note, RowPlace, kind_of_time, looks_like_a_date, one_line_errors
 
 _BLOCK_BYTES = 32 << 20
 _LONGEST_ROW = 256 << 20

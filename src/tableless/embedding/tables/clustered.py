@@ -11,7 +11,7 @@ from typing_extensions import Self
 from ..budget import Budget, fit_to_budget, resolve_budget
 from ..hashing import HashFamily, derive_seed
 from ..id_batches import checked_ids
-from ..packed_codes import pack_codes, unpack_codes
+from ..rounding import pack_codes, unpack_codes
 from ..scheme import INITIAL_STD, EmbeddingScheme, normal, require_known, seeded
 from .column_parts import as_points, find_centres, look_up_parts, metric_roots, nearest_centres, parts_of_columns
 from .shared_rows import SharedRows, mean_of_sharers

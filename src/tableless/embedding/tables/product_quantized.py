@@ -11,11 +11,9 @@ from typing_extensions import Self
 
 from ..budget import Budget, fit_to_budget, resolve_budget
 from ..id_batches import checked_ids
-from ..packed_codes import bytes_for, pack_codes, unpack_codes
+from ..rounding import HalfNumbers, bytes_for, pack_codes, require_half, unpack_codes
 from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, normal, require_known, seeded
-from .column_parts import as_points, look_up_parts, metric_roots, part_sizes, parts_of_columns
-from .half_numbers import HalfNumbers, require_half
-from .product_codebooks import quantize
+from .column_parts import as_points, look_up_parts, metric_roots, part_sizes, parts_of_columns, quantize
 from .shared_rows import mean_of_sharers
 
 # A rotation lowered the error of the rows of GMF on MovieLens-1M to .7 of what it was, for 4 and 8 bits alike.

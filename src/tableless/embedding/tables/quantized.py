@@ -10,9 +10,16 @@ from typing_extensions import Self
 from ...kernels import uses_kernels
 from ..budget import Budget, fit_to_budget, resolve_budget
 from ..id_batches import checked_ids
-from ..packed_codes import bytes_for, pack_codes, unpack_codes
+from ..rounding import (
+    LARGEST_HALF,
+    HalfNumbers,
+    bytes_for,
+    pack_codes,
+    require_half,
+    straight_through,
+    unpack_codes,
+)
 from ..scheme import INITIAL_STD, EmbeddingScheme, Precision, Served, normal, require_known, seeded
-from .half_numbers import LARGEST_HALF, HalfNumbers, require_half, straight_through
 from .shared_rows import set_means
 
 _BITS = (2, 4, 8)
@@ -184,11 +191,11 @@ def _to_rows(codes: Tensor, ranges: Tensor, bits: int) -> Tensor:
 
 def _look_up(ids: Tensor, codes: Tensor, ranges: Tensor, bits: int, embedding_dim: int) -> Tensor:
     """The packed look-up as one compiled loop: a row's codes become float32 numbers, and nothing else is written."""
-    from ...kernels import row_codes
+    from ...kernels import few_bits
 
     require_known(ids, len(codes))
     out = torch.empty(*ids.shape, embedding_dim)
-    loops = {8: row_codes.rows_of_bytes, 4: row_codes.rows_of_half_bytes, 2: row_codes.rows_of_quarter_bytes}
+    loops = {8: few_bits.rows_of_bytes, 4: few_bits.rows_of_half_bytes, 2: few_bits.rows_of_quarter_bytes}
     flat, halves = ids.reshape(-1).contiguous(), ranges.view(torch.int16)
     loops[bits](flat.numpy(), codes.numpy(), halves.numpy(), out.view(-1, embedding_dim).numpy())
     return out
