@@ -12,7 +12,7 @@ from tableless.recommender.training import TrainConfig
 from tests.data.real_data import REAL_DATA, needs_real_data
 
 # A far shorter schedule than the default: a test does not need the last hundredths.
-QUICK = TrainConfig(epochs=4, batch_size=4096, learning_rate=5e-3)
+QUICK = TrainConfig(epochs=5)
 MOVIELENS = DataConfig(data="movielens-1m", data_dir=str(REAL_DATA))
 
 
@@ -23,12 +23,14 @@ def split_and_table():
     return split, train_teacher(build_model(ModelConfig(scheme="full"), split, seed=0), split, QUICK)
 
 
-# With the seeds 0 and 1 it was 0.8914 and 0.8914 for the table, and 0.8441 and 0.8409 for the network.
+# With the seeds 0 and 1 the table had 0.8957 and 0.8953, and an NDCG@10 of 0.0451 and 0.0445. The network had 0.8314 and
+# 0.8290, and 0.0251 and 0.0284. Popularity has 0.0180.
 @needs_real_data
-@pytest.mark.parametrize(("scheme", "floor"), [("full", 0.887), ("dhe", 0.837)])
-def test_movielens_1m_is_ranked_as_well_as_it_was(scheme, floor):
+@pytest.mark.parametrize(("scheme", "floor", "top"), [("full", 0.891, 0.041), ("dhe", 0.824, 0.0215)])
+def test_movielens_1m_is_ranked_as_well_as_it_was(scheme, floor, top):
     split, table = split_and_table()
     config = ModelConfig(scheme=scheme, budget="1/16 parameters")
     _, results = train_and_measure(MOVIELENS, config, QUICK, split, teacher=table)
     assert results["auc"] > floor
+    assert results["ndcg@10"] > top
     assert results["popularity_auc"] == pytest.approx(0.813, abs=0.001)

@@ -15,7 +15,7 @@ from tableless.recommender.models import GMF, MLP
 from tableless.recommender.recipes import Watchers, train_by_recipe, train_teacher
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores
-from tableless.recommender.stage_settings import fine_tuning, teacher_training
+from tableless.recommender.stage_settings import fine_tuning, teacher_training, with_loss
 from tableless.recommender.teachers import fit_to_teacher, untrained_teachers
 from tableless.recommender.training import TrainConfig
 from tableless.recommender.training_loop import train_model
@@ -118,8 +118,9 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme, short_
     by_turns = ["by turns"] if SCHEMES[scheme].rounds_rows else []
     assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", *by_turns, "tuning"]
     table, fit, *_, tuning = results["stages"]
-    assert table["settings"] == asdict(replace(training, weight_decay=GMF.table_decay))
-    assert tuning["settings"] == asdict(fine_tuning(training, split, model))
+    by_softmax = replace(training, loss="softmax")
+    assert table["settings"] == asdict(teacher_training(by_softmax, model, split))
+    assert tuning["settings"] == asdict(fine_tuning(by_softmax, split, model))
     assert 0 <= fit["users"]["unexplained"] < 1
     settings = [fit["users"][name] for name in ("visits", "batch_size", "learning_rate")]
     assert all(settings) if fit["users"]["steps"] else settings == [None] * 3
@@ -131,6 +132,28 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme, short_
     assert [stage["stage"] for stage in plain["stages"]] == ["from nothing"]
     assert plain["recipe"] == plain["stages"][0]["settings"]["recipe"] == "paper"
     assert plain["stages"][0]["settings"]["weight_decay"] == 0
+
+
+@pytest.mark.parametrize(
+    ("backbone", "recipe", "loss"),
+    [("gmf", "fast", "softmax"), ("gmf", "paper", "bce"), ("mlp", "fast", "bce"), ("mlp", "paper", "bce")],
+)
+def test_the_loss_follows_from_the_recipe_and_the_backbone_unless_it_is_given(backbone, recipe, loss):
+    model = build_model(ModelConfig(scheme="full", backbone=backbone), small_split(), seed=0)
+    assert with_loss(TrainConfig(recipe=recipe), model).loss == loss
+    assert with_loss(TrainConfig(recipe=recipe, loss="bpr"), model).loss == "bpr"
+
+
+def test_tables_of_users_with_many_actions_are_trained_by_whole_users():
+    model, many = build_model(ModelConfig(scheme="full"), small_split(), seed=0), world()
+    assert many.train.num_actions / many.num_known_users > 50
+    settings = teacher_training(TrainConfig(loss="softmax"), model, many)
+    assert settings.whole_users
+    assert many.train.num_actions / settings.batch_size == pytest.approx(100, rel=0.01)
+    few = small_split()
+    assert few.train.num_actions / few.num_known_users < 50
+    assert not teacher_training(TrainConfig(loss="softmax"), model, few).whole_users
+    assert not teacher_training(TrainConfig(loss="bce"), model, many).whole_users
 
 
 @pytest.mark.parametrize("backbone", ["gmf", "mlp"])

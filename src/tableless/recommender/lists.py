@@ -112,7 +112,8 @@ class _Divergence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, users: Tensor, items: Tensor, wanted_users: Tensor, wanted_items: Tensor) -> Tensor:
         total, by_user, by_item = users.new_zeros(()), list[Tensor](), torch.zeros_like(items)
-        for some, wanted_some in zip(users.split(_AT_A_TIME), wanted_users.split(_AT_A_TIME), strict=True):
+        parts = (torch.split(side, _AT_A_TIME) for side in (users, wanted_users))
+        for some, wanted_some in zip(*parts, strict=True):
             wanted, _ = _standardised(wanted_some @ wanted_items.mT)
             standardised, deviation = _standardised(some @ items.mT)
             # The largest of 1,024 standardised numbers is at most 32, so that no maximum need be taken off before.

@@ -172,6 +172,8 @@ def _train_fast(
             journal=journal,
             **several,
         )
+    if is_table(model):
+        make_scores_logits(model, split, config)  # as those of every table that others learn from
     watchers.on_note(kept_in_words(last.reports, METRICS[config.select].label))
     told: dict[str, Any] = {"on_note": watchers.on_note, "on_fit": watchers.on_fit}
     rounding = round_schemes(model, teacher.model, split, seed=config.seed, **told) if teacher else []
