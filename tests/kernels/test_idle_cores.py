@@ -28,6 +28,12 @@ class Machine:
         return self.load.idle_cores()
 
 
+@pytest.fixture(autouse=True)
+def _nothing_asked_for(monkeypatch):
+    """Whoever runs the tests may have asked for a number of threads."""
+    monkeypatch.delenv("TABLELESS_THREADS", raising=False)
+
+
 @pytest.fixture
 def machine(monkeypatch):
     return Machine(monkeypatch)
