@@ -197,14 +197,14 @@ def test_a_small_table_is_visited_400_times_and_a_huge_one_60_times():
 def test_a_poor_fit_that_was_still_falling_begins_again_with_four_times_the_visits(monkeypatch):
     """By default only: visits that are given are the most there will be."""
     for name in ("_MOST_VISITS", "_FEWEST_VISITS"):
-        monkeypatch.setattr(f"tableless.embedding.distillation.{name}", 20)
+        monkeypatch.setattr(f"tableless.embedding.distillation.{name}", 30)
     told, table = [], easy_table()
     longer = distil(table, network(table), progress=told.append)
-    assert longer.visits == longer.steps == 80
-    assert [at.message for at in told if at.message] == [told[20].message]
-    assert "80 visits" in told[20].message
-    shorter = distil(table, network(table), visits=20)
-    assert (shorter.visits, shorter.steps) == (20, 20)
+    assert longer.visits == longer.steps == 120
+    assert [at.message for at in told if at.message] == [told[30].message]
+    assert "120 visits" in told[30].message
+    shorter = distil(table, network(table), visits=30)
+    assert (shorter.visits, shorter.steps) == (30, 30)
     assert longer.unexplained < 0.1 < shorter.unexplained
 
 
@@ -287,7 +287,7 @@ def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_
     monkeypatch.setattr(regression, "_MOST_ATTEMPTS", most_attempts)
     table = structured_table(300, 4) @ structured_table(4, 8, seed=1)
     scheme = DeepHashEmbedding(8, num_hashes=32, width=32, depth=4)
-    assert (distil(table, scheme, learning_rate=4.0).unexplained < 0.01) == comes_down
+    assert (distil(table, scheme, learning_rate=1.0).unexplained < 0.01) == comes_down
 
 
 @may_be_poor

@@ -29,7 +29,7 @@ _WATCHED_STEPS, _DIVERGED, _DIVERGED_AT_HALF, _NEGLIGIBLE, _MOST_ATTEMPTS = 50, 
 # that of the middle of the cycle, it begins again with `_LONGER` times the visits. Networks that are too small for
 # their table end at 0.6 to 0.8 times that error, and gain little from more steps. One that had too few steps falls
 # further. An error of `_CLOSE_ENOUGH` ends a fit before its time.
-POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 1 / 2, 4, 1e-5
+POOR, _STILL_FALLING, _LONGER, _CLOSE_ENOUGH = 0.1, 0.55, 4, 1e-5
 ROUNDING = 1e-12  # equal rows of float32 have at most this variance, as a share of their squares
 _CHUNK = 16_384  # rows that are looked at at a time
 
