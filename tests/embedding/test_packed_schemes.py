@@ -60,7 +60,9 @@ def test_both_forms_give_the_same_vectors_to_the_bit(kind):
     assert not list(scheme.parameters())
     assert torch.equal(scheme(ORDER), before)
     for number in (0, 5, VOCAB - 1):  # alone, and in other shapes
-        assert torch.equal(scheme(ORDER[number]), before[number])
+        assert torch.equal(scheme(ORDER[number]), trained(ORDER[number]))
+        # A matrix product of one row is rounded in another order than that of many, on CPUs with AVX-512.
+        torch.testing.assert_close(scheme(ORDER[number]), before[number], rtol=1e-6, atol=1e-6)
     assert torch.equal(scheme(ORDER.view(7, 100)), before.view(7, 100, DIM))
     assert torch.equal(scheme(ORDER.int()), before)
     scheme.pack()  # a second time changes nothing

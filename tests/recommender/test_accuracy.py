@@ -23,8 +23,8 @@ def split_and_table():
     return split, train_teacher(build_model(ModelConfig(scheme="full"), split, seed=0), split, QUICK)
 
 
-# With the seeds 0 and 1 the table had 0.8957 and 0.8953, and an NDCG@10 of 0.0451 and 0.0445. The network had 0.8314 and
-# 0.8290, and 0.0251 and 0.0284. Popularity has 0.0180.
+# With the seeds 0 and 1 the table had 0.8957 and 0.8953, and an NDCG@10 of 0.0451 and 0.0445. The network had 0.8314
+# and 0.8290, and 0.0251 and 0.0284. Popularity has 0.0180.
 @needs_real_data
 @pytest.mark.parametrize(("scheme", "floor", "top"), [("full", 0.891, 0.041), ("dhe", 0.824, 0.0215)])
 def test_movielens_1m_is_ranked_as_well_as_it_was(scheme, floor, top):

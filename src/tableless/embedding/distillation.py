@@ -34,7 +34,7 @@ from .scheme import EmbeddingScheme
 
 # All rows together get this many visits. A single row gets at least and at most so many.
 _ALL_VISITS, _FEWEST_VISITS, _MOST_VISITS = 3_000_000, 60, 400
-# This many are usual, unless all rows together would have fewer than these: a step of a small table has all of its rows.
+# This many are usual. A small table has more, up to so many for all rows: each of its steps has many of its rows.
 _USUAL_VISITS, _VISITS_OF_SMALL_TABLES = 200, 800_000
 # Networks learn rows with a mean of zero and this standard deviation, whatever the table's own are. Rows of 0.1 and 0.3
 # were fitted a little closer than rows of 1 and 3: the output of a network starts small.
@@ -120,9 +120,9 @@ def distil(
         weights: How much each row counts, [rows]. All the same unless given.
         visits: How often each row is visited at most. With far fewer visits than the default a network learns little
             but what all rows have in common. Unless given the error decides: a row is visited 200 times; up to 400
-            times if the table has fewer than 4,000 rows, and down to 60 times if it has more than 15,000. If more than a tenth is unexplained then
-            and the error was still falling fast, the fit begins again with four times the visits. A fit that is as
-            close as it can be ends before.
+            times if the table has fewer than 4,000 rows, and down to 60 times if it has more than 15,000. If more than
+            a tenth is unexplained then and the error was still falling fast, the fit begins again with four times the
+            visits. A fit that is as close as it can be ends before.
         batch_size: Rows of a step. Unless given an eighth of the rows, within 2048 and 8192 for each expert.
         learning_rate: The highest learning rate of Muon. Unless given it follows from the width of the network.
         seed: The order of the rows follows from it.
