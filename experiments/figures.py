@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import deepfm, figure2, frontier, online
-from .finished import CAPPED_MARK, NOT_RUN, Finished
+from . import deepfm, frontier, online
+from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
 
@@ -58,18 +58,15 @@ def what_to_expect() -> str:
     return _plain_table(["data: metrics", "popularity: AUC", *sizes], rows)
 
 
-def by_size() -> str:
-    """MovieLens-1M with a GMF: every scheme at three sizes, by the fast recipe."""
-    finished = _finished(figure2.EXPERIMENT)
-    panel, budgets = figure2.DENSE, ["1/2", "1/4", "1/8"]
-    full = figure2.runs_of(panel, "full", "1/1", "fast")
-    rows = [["`full`, all of it", _both(finished, full), "", ""]]
-    for scheme in figure2.COMPRESSED:
-        points = [figure2.runs_of(panel, scheme, budget, "fast") for budget in budgets]
+def by_bytes() -> str:
+    """MovieLens-1M with a GMF: every scheme at every size of the frontier, by the fast recipe."""
+    finished, name = _finished(frontier.EXPERIMENT), "ML-1M"
+    full = _both(finished, frontier.runs_of(name, "full", 128))
+    rows = [["`full` (128)", full, *[""] * (len(frontier.BYTES) - 1)]]
+    for scheme in frontier.COMPRESSED:
+        points = [frontier.runs_of(name, scheme, size) for size in frontier.BYTES]
         rows.append([f"`{scheme}`", *(_both(finished, runs) for runs in points)])
-    if not finished.values(figure2.EXPERIMENT.runs):
-        return f"MovieLens-1M, GMF, every scheme at 1/2, 1/4 and 1/8 of the table's parameters: {NOT_RUN}."
-    return _plain_table(["AUC, NDCG@10", *(f"{budget} of the parameters" for budget in budgets)], rows)
+    return _plain_table(["AUC, NDCG@10", *(f"{size:g} bytes" for size in frontier.BYTES)], rows)
 
 
 def stream() -> str:
@@ -103,7 +100,7 @@ def replaced_tables() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "what-to-expect": what_to_expect,
-    "by-size": by_size,
+    "by-bytes": by_bytes,
     "stream": stream,
     "replaced-tables": replaced_tables,
 }
@@ -116,7 +113,7 @@ def _finished(experiment: Experiment) -> Finished:
 def _both(finished: Finished, runs: list[Settings], metrics: Sequence[str] = ("auc", "ndcg@10")) -> str:
     figures = [_figure(finished, runs, metric) for metric in metrics]
     if figures[0] == NOT_RUN:
-        return NOT_RUN
+        return INFEASIBLE if any(finished.line(run) for run in runs) else NOT_RUN
     done = len(finished.values(runs))
     return ", ".join(figures) + (f" ({done} of {len(runs)} seeds)" if done < len(runs) else "")
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from experiments import deepfm, figure2, figures, frontier, running
+from experiments import deepfm, figures, frontier, running
 
 from tableless.files.whole import append_line
 from tests.documents import ROOT, name_of
@@ -45,7 +45,7 @@ def test_the_readme_and_choosing_have_blocks():
 def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "RESULTS", tmp_path)
     assert "| ML-1M: AUC, NDCG@10 | not run yet | not run yet |" in figures.what_to_expect()
-    assert "not run yet" in figures.by_size()
+    assert "not run yet" in figures.by_bytes()
     assert "as trained not run yet" in figures.replaced_tables()
     for run in frontier.runs_of("ML-1M", "full", 128):
         results = {
@@ -57,12 +57,16 @@ def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
         append_line(frontier.EXPERIMENT.path, run | {"results": results})
     coded = {"auc": 0.8992, "ndcg@10": 0.0376, "capped": False}
     append_line(frontier.EXPERIMENT.path, frontier.runs_of("ML-1M", "coded", 9)[0] | {"results": coded})
-    for run in figure2.runs_of("ML-1M, GMF", "dhe", "1/4", "fast")[:1]:
-        append_line(figure2.EXPERIMENT.path, run | {"results": {"auc": 0.89, "ndcg@10": 0.0336, "capped": True}})
+    for size, outcome in {
+        4.5: {"error": "too small"},
+        20: {"results": {"auc": 0.89, "ndcg@10": 0.0336, "capped": True}},
+    }.items():
+        append_line(frontier.EXPERIMENT.path, frontier.runs_of("ML-1M", "dhe", size)[0] | outcome)
     append_line(deepfm.EXPERIMENT.path, deepfm.runs()[0] | {"results": {"as trained": {"auc": 0.8042}}})
     expected = "| .8130 | .9010 ± .0010, .0410 ± .0000 | .8992, .0376 (1 of 3 seeds) | not run yet |"
     assert f"| ML-1M: AUC, NDCG@10 {expected}" in figures.what_to_expect()
-    assert "| `dhe` | not run yet | .8900†, .0336† (1 of 3 seeds) | not run yet |" in figures.by_size()
+    row = "| `dhe` | not run yet | – | not run yet | .8900†, .0336† (1 of 3 seeds) | not run yet |"
+    assert row in figures.by_bytes()
     assert "as trained .8042, with half not run yet" in figures.replaced_tables()
 
 
