@@ -245,3 +245,13 @@ def test_blocks_on_two_threads_give_the_codes_and_the_mean_of_one(monkeypatch):
         assert all(torch.equal(value, other[name]) for name, value in found[0].items())
     torch.testing.assert_close(found[0]["unknown.mean"], rows.mean(0))
     assert told.count((2_000, 2_000)) == 3
+
+
+@pytest.mark.parametrize(
+    ("budget", "vocab_size", "expected"),
+    [("4.5B/id", 5_000, 4), ("9B/id", 5_000, 6), ("20B/id", 5_000, 7), ("9B/id", 300, 4)],
+)
+def test_a_row_of_many_bits_has_more_of_them_for_its_length(budget, vocab_size, expected):
+    sizes = {"embedding_dim": 32, "vocab_size": vocab_size}
+    assert CodedEmbedding.from_budget(budget, **sizes).gain_bits == expected
+    assert CodedEmbedding.from_budget(budget, **sizes, gain_bits=3).gain_bits == 3

@@ -40,7 +40,6 @@ _USUAL_VISITS, _VISITS_OF_SMALL_TABLES = 200, 800_000
 # were fitted a little closer than rows of 1 and 3: the output of a network starts small.
 _STANDARD_DEVIATION = 0.3
 
-
 OnStep = Callable[[int, int, float], None]
 
 
@@ -177,9 +176,8 @@ def distil(
 
 def default_visits(num_rows: int) -> int:
     """How often each row is visited before the error is looked at."""
-    rows = max(1, num_rows)
-    wanted = max(_USUAL_VISITS, _VISITS_OF_SMALL_TABLES // rows)
-    return max(_FEWEST_VISITS, min(_MOST_VISITS, wanted, _ALL_VISITS // rows))
+    wanted = max(_USUAL_VISITS, _VISITS_OF_SMALL_TABLES // max(1, num_rows))
+    return max(_FEWEST_VISITS, min(_MOST_VISITS, wanted, _ALL_VISITS // max(1, num_rows)))
 
 
 def _target(

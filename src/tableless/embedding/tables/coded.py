@@ -22,8 +22,8 @@ from .frequent_rows import FrequentRows
 from .shared_rows import one_row_each
 from .unknown_ids import UnknownIds
 
-_GAIN_BITS = 4
-_LEVELS_SHARE, _ROTATION_SHARE = 64, 32  # levels and rotation take at most this part of a budget
+_LEVELS_SHARE, _ROTATION_SHARE = 64, 32  # levels (and gains) and rotation take at most this part of a budget
+_MORE_GAIN_BITS_FROM, _MOST_GAIN_BITS = 48, 8  # a row of so many bits has more than 4 for its gain (docs/tried.md)
 
 
 class CodedEmbedding(EmbeddingScheme):
@@ -231,7 +231,7 @@ class CodedEmbedding(EmbeddingScheme):
         embedding_dim: int,
         vocab_size: int,
         seed: int = 0,
-        gain_bits: int = _GAIN_BITS,
+        gain_bits: int | None = None,
         check_bits: int = 0,
         rotated: bool | None = None,
         network_share: float = 0.0,
@@ -240,14 +240,18 @@ class CodedEmbedding(EmbeddingScheme):
         """As many bits for each id as the budget pays for. A budget in parameters counts four bytes for each.
 
         Levels and rotation are as large as suits the budget: a small vocabulary has short windows, and is not turned
-        unless `rotated` says so. If the rows are there, `for_rows` decides better. A network for ids that fail the
-        check gets `network_share` of the budget, and its `from_budget` the `options`.
+        unless `rotated` says so. If the rows are there, `for_rows` decides better. A row of many bits has more
+        `gain_bits`, unless they are given: where directions are nearly exact, errors of the length count most. A
+        network for ids that fail the check gets `network_share` of the budget, and its `from_budget` the `options`.
         """
         sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size}
         allowed = resolve_budget(budget, **sizes).in_bytes
         if rotated is None:
             rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
         longest = max(4, min(LONGEST_WINDOW, (allowed.amount // (4 * _LEVELS_SHARE)).bit_length() - 1))
+        if gain_bits is None:
+            bits = 8 * allowed.amount // vocab_size
+            gain_bits = 4 if bits < _MORE_GAIN_BITS_FROM else min(bits.bit_length() - 1, longest, _MOST_GAIN_BITS)
         network = UnknownIds.arguments_for(network_share, allowed, options, **sizes)
 
         def build(direction: int) -> Self:  # type: ignore[type-var]
