@@ -36,7 +36,7 @@ def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[
     data = DataConfig(data=DEMO_DATA.format(seed=seed))
     split = load_split(data)
     progress.describe(split)
-    training = TrainConfig(batch_size=512, learning_rate=2e-3, seed=seed)
+    training = TrainConfig(seed=seed)
     lines: list[dict[str, Any]] = []
     teacher = None
     for number, scheme in enumerate(DEMO_SCHEMES):
