@@ -281,13 +281,17 @@ def test_wide_networks_have_a_lower_rate(width, expected):
     assert rate_for(DeepHashEmbedding(8, width=width, num_hashes=512, depth=2)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("most_attempts", "comes_down"), [(1, False), (6, True)])
 @may_be_poor
-def test_a_fit_that_diverges_begins_again_at_half_the_rate(most_attempts, comes_down, monkeypatch):
-    monkeypatch.setattr(regression, "_MOST_ATTEMPTS", most_attempts)
-    table = structured_table(300, 4) @ structured_table(4, 8, seed=1)
-    scheme = DeepHashEmbedding(8, num_hashes=32, width=32, depth=4)
-    assert (distil(table, scheme, learning_rate=1.0).unexplained < 0.01) == comes_down
+def test_a_fit_that_diverges_begins_again_at_half_the_rate(monkeypatch):
+    results = {}
+    for most_attempts in (1, 6):
+        monkeypatch.setattr(regression, "_MOST_ATTEMPTS", most_attempts)
+        table = structured_table(300, 4) @ structured_table(4, 8, seed=1)
+        scheme = DeepHashEmbedding(8, num_hashes=32, width=32, depth=4)
+        results[most_attempts] = distil(table, scheme, learning_rate=1.0)
+    assert results[1].learning_rate == 1.0
+    assert results[6].learning_rate in (0.5, 0.25)
+    assert results[6].unexplained < min(0.001, results[1].unexplained)
 
 
 @may_be_poor

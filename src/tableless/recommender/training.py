@@ -106,10 +106,10 @@ class TrainConfig:
     similarity: Similarity = field(
         default="direction", metadata={"help": "What the softmax compares; cosine is for full tables."}
     )
+    whole_users: bool = False  # no option of the commands: the recipe sets it
     popularity: float = field(
         default=0.0, metadata={"help": "Draw shared negatives by popularity to this power (and correct for it)."}
     )
-    whole_users: bool = False  # no option of the commands: the recipe sets it
     select: Selection = field(
         default="auc", metadata={"help": "The validation measure that decides which epoch is kept."}
     )

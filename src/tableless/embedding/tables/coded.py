@@ -246,12 +246,12 @@ class CodedEmbedding(EmbeddingScheme):
         """
         sizes: dict[str, Any] = {"embedding_dim": embedding_dim, "vocab_size": vocab_size}
         allowed = resolve_budget(budget, **sizes).in_bytes
-        if rotated is None:
-            rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount
+        rotated = 4 * embedding_dim**2 * _ROTATION_SHARE <= allowed.amount if rotated is None else rotated
         longest = max(4, min(LONGEST_WINDOW, (allowed.amount // (4 * _LEVELS_SHARE)).bit_length() - 1))
         if gain_bits is None:
             bits = 8 * allowed.amount // vocab_size
-            gain_bits = 4 if bits < _MORE_GAIN_BITS_FROM else min(bits.bit_length() - 1, longest, _MOST_GAIN_BITS)
+            more = max(4, min(bits.bit_length() - 1, longest - 1, _MOST_GAIN_BITS))
+            gain_bits = more if bits >= _MORE_GAIN_BITS_FROM else 4
         network = UnknownIds.arguments_for(network_share, allowed, options, **sizes)
 
         def build(direction: int) -> Self:  # type: ignore[type-var]
