@@ -34,30 +34,26 @@ def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) ->
 
     By a softmax over shared negatives, it has a start that is better than noise (`prepared` in teachers.py). So
     some 5,000 large steps are enough. With fewer than ten actions for each id it needs more decay. Where users have
-    many actions, 2,000 steps of whole users are enough, and take a tenth of the time. On sparse data these are worse
+    many actions, 2,000 steps of whole users are enough, and take a fifth of the time. On sparse data these are worse
     (docs/tried.md).
     """
     if not shares_negatives(config, teacher):
         return replace(config, weight_decay=config.weight_decay or teacher.table_decay)
-    if split.train.num_actions >= _MANY_ACTIONS * split.num_known_users:
-        epochs = min(config.epochs, _EPOCHS_OF_USERS)
-        return replace(
-            config,
-            weight_decay=config.weight_decay or _DECAY_OF_USERS,
-            epochs=epochs,
-            patience=epochs,
-            batch_size=-(-split.train.num_actions // _STEPS_OF_USERS),
-            whole_users=True,
-            learning_rate=_LARGER_STEPS * config.learning_rate,
-            schedule="one-cycle",
-        )
-    epochs = min(config.epochs, _TABLE_EPOCHS)
+    actions = split.train.num_actions
+    whole_users = actions >= _MANY_ACTIONS * split.num_known_users
+    if whole_users:
+        decay, epochs, batch_size = _DECAY_OF_USERS, _EPOCHS_OF_USERS, -(-actions // _STEPS_OF_USERS)
+    else:
+        decay, epochs = 0.18 * max(1.0, 10 / max(split.actions_per_id, 1.0)) ** 0.75, _TABLE_EPOCHS
+        batch_size = max(_SMALLEST_BATCH, min(actions // _STEPS_PER_EPOCH, _LARGEST_BATCH))
+    epochs = min(config.epochs, epochs)
     return replace(
         config,
-        weight_decay=config.weight_decay or 0.18 * max(1.0, 10 / max(split.actions_per_id, 1.0)) ** 0.75,
+        weight_decay=config.weight_decay or decay,
         epochs=epochs,
         patience=epochs,
-        batch_size=max(_SMALLEST_BATCH, min(split.train.num_actions // _STEPS_PER_EPOCH, _LARGEST_BATCH)),
+        batch_size=batch_size,
+        whole_users=whole_users,
         learning_rate=_LARGER_STEPS * config.learning_rate,
         schedule="one-cycle",
     )
