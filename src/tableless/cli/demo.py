@@ -1,4 +1,4 @@
-"""`tableless demo`: four schemes on the built-in world, compared by bytes, in a minute or two."""
+"""`tableless demo`: four schemes on the built-in world, compared by bytes, in about a minute."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def demo(
     training: Annotated[TrainConfig, Only("seed")],
     as_json: AsJson = False,
 ) -> None:
-    """The main job in a minute or two, on the built-in world: four schemes trained, measured and drawn by bytes."""
+    """The main job in about a minute, on the built-in world: four schemes trained, measured and drawn by bytes."""
     from ..recommender.comparison_report import render_comparison, save_comparison_picture
     from .output import ProgressBar
 
