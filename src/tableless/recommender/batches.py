@@ -120,8 +120,9 @@ class Batches:
             for index in range(len(self)):
                 yield order.between(index * self.batch_size, (index + 1) * self.batch_size)
             return
-        for users in np.array_split(random.permutation(len(self._starts) - 1), len(self)):
-            first, count = self._starts[users], np.diff(self._starts)[users]
+        counts = np.diff(self._starts)
+        for users in np.array_split(random.permutation(len(counts)), len(self)):
+            first, count = self._starts[users], counts[users]
             place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)  # of an action among its user's
             yield np.repeat(first, count) + place
 
