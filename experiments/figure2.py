@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tableless import SCHEMES
 from tableless.data.config import DataConfig
 from tableless.files.whole import Line
+from tableless.recommender.comparison_report import look_of
 from tableless.recommender.training import TrainConfig
 
 from .claims import Claim
@@ -159,10 +160,11 @@ def _picture(
     figure = new_picture(width=11)
     sizes = list(reversed(points))
     for axes, (metric, label) in zip(figure.subplots(1, len(SHOWN)), SHOWN.items(), strict=True):
-        for number, scheme in enumerate(COMPRESSED):
+        for scheme in COMPRESSED:
             drawn = [(place, points[size][scheme]) for place, size in enumerate(sizes) if scheme in points[size]]
             drawn = [(place, runs) for place, runs in drawn if finished.values(runs, metric)]
-            markers(axes, finished, drawn, metric, style="osD^v<>p"[number % 8], color=f"C{number}", label=scheme)
+            color, style = look_of(scheme)
+            markers(axes, finished, drawn, metric, style=style, color=color, label=scheme)
         if values := finished.values(full, metric):
             axes.axhline(100 * statistics.mean(values), color="black", linestyle="--", label="full table")
         axes.set_xticks(range(len(sizes)), sizes)

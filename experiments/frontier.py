@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tableless import SCHEMES
 from tableless.data.config import DataConfig
 from tableless.files.whole import Line
+from tableless.recommender.comparison_report import look_of
 
 from .finished import Finished
 from .running import Experiment, Settings, main
@@ -72,24 +73,53 @@ def section(lines: Sequence[Line]) -> str:
 
 def _picture(finished: Finished, name: str, metrics: dict[str, str]) -> str:
     """Each metric against bytes per id, on a logarithmic axis."""
-    if not any(finished.values(runs_of(name, scheme, size)) for scheme in COMPRESSED for size in BYTES):
+    top = list(metrics)[-1]
+    order = _best_first(finished, name, top)
+    if not order:
         return ""
-    figure = new_picture(width=11)
+    figure = new_picture(width=11, height=4.6)
     for axes, (metric, label) in zip(figure.subplots(1, len(metrics)), metrics.items(), strict=True):
-        for number, scheme in enumerate(COMPRESSED):
-            points = [(size, runs_of(name, scheme, size)) for size in BYTES]
-            drawn = [(size, runs) for size, runs in points if finished.values(runs, metric)]
-            markers(axes, finished, drawn, metric, style="osD^v<>p"[number % 8], color=f"C{number % 10}", label=scheme)
         if values := finished.values(runs_of(name, "full", 128), metric):
             axes.axhline(100 * statistics.mean(values), color="black", linestyle="--", label="full (128 bytes)")
+        for scheme in order:
+            points = [(size, runs_of(name, scheme, size)) for size in BYTES]
+            drawn = [(size, runs) for size, runs in points if finished.values(runs, metric)]
+            color, style = look_of(scheme)
+            markers(axes, finished, drawn, metric, style=style, color=color, label=scheme)
         axes.set_xscale("log", base=2)
         axes.set_xticks(BYTES, [f"{size:g}" for size in BYTES])
         axes.set(xlabel="bytes per id (logarithmic)", ylabel=f"test {label}")
         axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
-    figure.suptitle(f"{name}: how much of the table is left at how many bytes")
-    picture = f"frontier-{DATA[name][0].data}"
-    return save_picture(figure, picture, says=f"Accuracy against bytes per id: {name}")
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, title="best at the top first")
+    finding = _finding(finished, name, top)
+    figure.suptitle(finding)
+    return save_picture(figure, f"frontier-{DATA[name][0].data}", says=finding)
+
+
+def _best_first(finished: Finished, name: str, metric: str) -> list[str]:
+    """The schemes that have a figure, the one with the best of any size first."""
+    best = {
+        scheme: max(means)
+        for scheme in COMPRESSED
+        if (means := [mean for size in BYTES if (mean := finished.mean(runs_of(name, scheme, size), metric))])
+    }
+    return sorted(best, key=lambda scheme: -best[scheme])
+
+
+def _finding(finished: Finished, name: str, metric: str, size: float = 9) -> str:
+    """What the picture shows, in one sentence: the best scheme at few bytes. Schemes with one seed say nothing yet."""
+    own = {scheme: runs_of(name, scheme, size) for scheme in COMPRESSED}
+    means = {
+        scheme: statistics.mean(values)
+        for scheme, runs in own.items()
+        if len(values := finished.values(runs, metric)) > 1
+    }
+    full = finished.mean(runs_of(name, "full", 128), metric)
+    if not (means and full):
+        return f"{name}: what is left of the table at few bytes per id"
+    best = max(means, key=lambda scheme: means[scheme])
+    label = DATA[name][1][metric].partition(",")[0]
+    return f"{name}: at {size:g} bytes per id, {best} keeps {means[best] / full:.0%} of the table's {label}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,30 @@ if TYPE_CHECKING:
 TOP = "ndcg@10"
 """Shown beside the AUC. The AUC counts all places alike, but people see hardly more than the first ten items."""
 
+# Strong colours for the schemes that people choose between, pale ones for those whose ids share rows.
+_LOOKS = {
+    "full": ("black", "o"),
+    "dhe": ("#1f77b4", "o"),
+    "head-and-tail": ("#17becf", "p"),
+    "coded": ("#d62728", "s"),
+    "product-quantized": ("#2ca02c", "D"),
+    "quantized": ("#ff7f0e", "X"),
+    "low-rank": ("#9467bd", ">"),
+    "cce": ("#e377c2", "^"),
+    "compositional": ("#8c564b", "<"),
+    "hash-embedding": ("#bcbd22", "P"),
+    "hybrid": ("#c49c94", "v"),
+    "robe": ("#9edae5", "h"),
+    "bloom": ("#c7c7c7", "d"),
+    "hashing-trick": ("#7f7f7f", "*"),
+}
+
+
+def look_of(scheme: str) -> tuple[str, str]:
+    """Colour and marker of a scheme: the same in every picture. One that is not ours gets one of ten colours."""
+    number = sum(scheme.encode())
+    return _LOOKS.get(scheme, (f"C{number % 10}", "osD^v<>pXP*h"[number % 12]))
+
 
 def render_comparison(rows: Sequence[Result]) -> Table:
     """The summary for a terminal."""
@@ -88,8 +112,8 @@ def save_comparison_picture(rows: Sequence[Result], path: Path) -> None:
     for column, backbone in enumerate(backbones):
         own = [row for row in rows if row["backbone"] == backbone]
         for panel, name in zip(panels[:, column], ("auc", TOP), strict=True):
-            for number, scheme in enumerate(schemes):
-                _draw_scheme(panel, number, [row for row in own if row["scheme"] == scheme], name)
+            for scheme in schemes:
+                _draw_scheme(panel, [row for row in own if row["scheme"] == scheme], name)
             for row in (row for row in own if row["scheme"] == "full"):
                 label = f"full table ({row['bytes_per_id']:.0f} bytes per id)"
                 panel.axhline(row[name], color="black", linestyle="--", label=label)
@@ -118,13 +142,15 @@ def _mark_sizes(panel: Any, rows: Sequence[Result]) -> None:
         panel.minorticks_off()
 
 
-def _draw_scheme(panel: Any, number: int, rows: Sequence[Result], name: str) -> None:
+def _draw_scheme(panel: Any, rows: Sequence[Result], name: str) -> None:
     """One line; a hollow marker is a run that ended at its limit of epochs."""
+    if not rows:
+        return
     rows = sorted(rows, key=lambda row: row["bytes_per_id"])
-    color, marker = f"C{number % 10}", "osD^v<>pXP*h"[number % 12]
+    color, marker = look_of(rows[0]["scheme"])
     sizes, values = [row["bytes_per_id"] for row in rows], [row[name] for row in rows]
     spread = [row[f"{name}_sd"] or 0 for row in rows]
-    width = 2.4 if rows and rows[0]["scheme"] == "dhe" else 1.2
+    width = 2.4 if rows[0]["scheme"] == "dhe" else 1.2
     panel.errorbar(sizes, values, yerr=spread, color=color, linewidth=width, capsize=3)
     for capped, face in ((False, color), (True, "white")):
         points = [(row["bytes_per_id"], row[name]) for row in rows if row["capped"] is capped]
