@@ -6,7 +6,9 @@ from tableless.data.splits import split_leave_one_out
 from tableless.recommender.evaluation import measure_scorer
 from tableless.recommender.runs import ModelConfig, build_model
 from tableless.recommender.scoring import model_scores, popularity_scores
-from tableless.recommender.spectrum import start_from_spectrum
+from tableless.recommender.spectrum import beyond_chance, start_from_spectrum
+from tableless.recommender.stage_settings import with_temperature
+from tableless.recommender.training import TrainConfig
 from tests.data.tiny import interactions_of, small_split
 
 
@@ -45,3 +47,30 @@ def test_more_dimensions_than_ids_and_users_without_actions_have_a_start():
         assert bool(table.isfinite().all())
         assert bool((table.norm(dim=1) > 0).all())
     assert not torch.equal(started(split, seed=1, dim=16).users.table, model.users.table)
+
+
+def in_groups(*, num_groups, seed=0, users=600, items=240, actions=12):
+    """Users who choose within their own group of items; one group is no pattern at all."""
+    random = np.random.default_rng(seed)
+    size = items // num_groups
+    chosen = [random.choice(size, actions, replace=False) + size * (user % num_groups) for user in range(users)]
+    return split_leave_one_out(interactions_of(*(own.tolist() for own in chosen), num_items=items))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_actions_by_chance_are_not_beyond_it_and_clear_groups_are(seed):
+    assert beyond_chance(in_groups(num_groups=1, seed=seed), 8, seed=seed) == pytest.approx(1, abs=0.1)
+    assert beyond_chance(in_groups(num_groups=12, seed=seed), 8, seed=seed) > 1.6
+
+
+def test_clear_groups_have_a_lower_temperature_and_a_given_one_stays():
+    config = TrainConfig(loss="softmax")
+    unclear, clear = (in_groups(num_groups=number) for number in (1, 12))
+    found = []
+    for split in (unclear, clear):
+        model = build_model(ModelConfig(scheme="full", embedding_dim=8), split, seed=0)
+        found.append(with_temperature(config, model, split).temperature)
+        assert with_temperature(TrainConfig(loss="softmax", temperature=0.7), model, split).temperature == 0.7
+        assert with_temperature(TrainConfig(loss="bce"), model, split).temperature is None
+    assert found[0] == TrainConfig().temperature_for(unclear.actions_per_id)
+    assert found[1] < 0.9 * found[0]

@@ -33,7 +33,7 @@ from .by_turns import fit_by_turns
 from .distributed import Processes
 from .evaluation import METRICS
 from .models import Recommender
-from .stage_settings import fine_tuning, teacher_training, with_loss
+from .stage_settings import fine_tuning, teacher_training, with_loss, with_temperature
 from .teachers import (
     Stage,
     Teacher,
@@ -94,7 +94,7 @@ def train_by_recipe(
     With a `teacher` (from `train_teacher`) the fast recipe trains no table of its own. A packed model is unpacked.
     """
     model.unpack()
-    config = with_loss(config, model)
+    config = with_temperature(with_loss(config, model), model, split)
     if config.recipe == "fast" and (is_table(model) or not is_too_large(model, split)):
         with in_float32(model):
             return _train_fast(model, split, config, teacher, journal=journal, processes=processes, watchers=watchers)
@@ -122,7 +122,7 @@ def train_teacher(
     watchers: Watchers = Watchers(),
 ) -> Teacher:
     """The table that a model learns from: the same for all models of one kind, dimension, seed and features."""
-    config = with_loss(config, model)
+    config = with_temperature(with_loss(config, model), model, split)
     found = _train_tables(untrained_teachers(model, split), split, config, processes=processes, watchers=watchers)
     assert found is not None
     return found

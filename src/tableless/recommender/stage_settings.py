@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..data.splits import Split
 from .models import Recommender
+from .spectrum import beyond_chance
 from .training import TrainConfig
 
 FINE_TUNING_EPOCHS = 10
@@ -27,6 +28,14 @@ def with_loss(config: TrainConfig, model: Recommender) -> TrainConfig:
         return config
     is_softmax = config.recipe == "fast" and model.scores_are_products
     return replace(config, loss="softmax" if is_softmax else "bce")
+
+
+def with_temperature(config: TrainConfig, model: Recommender, split: Split) -> TrainConfig:
+    """The config with a temperature that suits the data, where negatives are shared and the user sets none."""
+    if config.temperature is not None or not shares_negatives(config, model):
+        return config
+    clearness = beyond_chance(split, model.users.embedding_dim, seed=model.seed)
+    return replace(config, temperature=config.temperature_for(split.actions_per_id, clearness))
 
 
 def teacher_training(config: TrainConfig, teacher: Recommender, split: Split) -> TrainConfig:

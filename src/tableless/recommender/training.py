@@ -46,7 +46,7 @@ class TrainConfig:
             which item of many was chosen, `"bpr"` which one of two. `"auto"`: `softmax` by the recipe `fast` where
             scores are inner products, as those of a GMF are; else `bce`.
         temperature: Scores are divided by it where negatives are shared. `None`: the fewer actions there are for each
-            id, the higher; from 0.2 at a hundred to 0.4 at three.
+            id, the higher, from 0.2 at a hundred to 0.4 at three; lower where actions follow very clear patterns.
         similarity: What a score is where negatives are shared: an item's vector along the user's `"direction"`, the
             `"cosine"` of both (full tables alone), or the inner `"product"`. A model that learns from a table has the
             scores of the table to learn.
@@ -125,9 +125,14 @@ class TrainConfig:
         """Do all actions of a batch have the same negatives? Where a score costs a network, these would be too many."""
         return self.loss == "softmax" and scores_are_products
 
-    def temperature_for(self, actions_per_id: float) -> float:
-        """The temperature for such data. Where little is known of each id, looking at the top alone overfits."""
-        return self.temperature or 0.5 * max(actions_per_id, 1.0) ** -0.2  # docs/tried.md
+    def temperature_for(self, actions_per_id: float, beyond_chance: float = 1.0) -> float:
+        """The temperature for such data (docs/tried.md).
+
+        Where little is known of each id, looking at the top alone overfits; where actions follow clear patterns
+        (`spectrum.beyond_chance`), it does not.
+        """
+        by_patterns = min(1.0, 1.6 / max(beyond_chance, 1e-12)) ** 2
+        return self.temperature or 0.5 * max(actions_per_id, 1.0) ** -0.2 * by_patterns
 
     def negatives(self, *, are_shared: bool) -> int:
         """How many are drawn, for each action or for a batch."""
