@@ -44,7 +44,7 @@ from .files.scheme_directory import load_scheme, save_scheme
 
 if TYPE_CHECKING:
     from .api import evaluate, export, train
-    from .recommender.compare import compare
+    from .recommender.comparison import compare
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
@@ -99,7 +99,7 @@ _LATER = {
     "Progress": ".recommender.progress",
     "TrainConfig": ".recommender.training",
     "TrainedModel": ".serving.model",
-    "compare": ".recommender.compare",
+    "compare": ".recommender.comparison",
     "evaluate": ".api",
     "export": ".api",
     "load": ".serving.hub",

@@ -1,6 +1,6 @@
 """The commands as functions: `train`, `evaluate` and `export`, with the same results to the last digit.
 
-(`compare` is in recommender/compare.py, `load` beside the model that it loads.)
+(`compare` is in recommender/comparison.py, `load` beside the model that it loads.)
 """
 
 from __future__ import annotations

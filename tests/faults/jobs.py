@@ -15,8 +15,8 @@ from tableless.data.config import DataConfig
 from tableless.data.loading import load_split
 from tableless.files.scheme_directory import read_json
 from tableless.files.whole import load_tensors, read_lines
-from tableless.recommender.comparison import Plan, run_comparison, summarise_runs
-from tableless.recommender.comparison_report import save_comparison_picture
+from tableless.recommender.comparison import Plan, run_comparison
+from tableless.recommender.comparison_report import save_comparison_picture, summarise_runs
 from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, train_and_measure
 from tableless.recommender.training import TrainConfig

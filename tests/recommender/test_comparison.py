@@ -5,8 +5,8 @@ import pytest
 
 from tableless.data.config import DataConfig
 from tableless.recommender import comparison
-from tableless.recommender.comparison import Plan, run_comparison, summarise_runs
-from tableless.recommender.comparison_report import render_comparison, save_comparison_picture
+from tableless.recommender.comparison import Plan, run_comparison
+from tableless.recommender.comparison_report import render_comparison, save_comparison_picture, summarise_runs
 from tableless.recommender.evaluation import METRICS
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split

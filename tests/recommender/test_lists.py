@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from tableless.recommender import lists
+from tableless.recommender import losses
 from tableless.recommender.distributed import Processes
-from tableless.recommender.lists import ListBatch, ListLoss, Lists, ListVectors
+from tableless.recommender.losses import ListBatch, ListLoss, Lists, ListVectors
 from tableless.recommender.runs import ModelConfig, build_model
 from tests.data.tiny import small_split
 
@@ -21,7 +21,7 @@ def rows_of(batches):
 
 @pytest.mark.parametrize("users_of_batch", [7, 64, 1024])
 def test_every_user_comes_equally_often(users_of_batch, monkeypatch):
-    monkeypatch.setattr(lists, "_USERS", users_of_batch)
+    monkeypatch.setattr(losses, "_USERS", users_of_batch)
     split = small_split()
     own = Lists(split, seed=3, processes=Processes())
     batches = list(own.epoch(0))
@@ -44,7 +44,7 @@ def test_lists_depend_on_seed_and_epoch_alone_and_have_known_items():
 
 
 def test_frequent_items_are_drawn_more_often(monkeypatch):
-    monkeypatch.setattr(lists, "_ITEMS", 10)
+    monkeypatch.setattr(losses, "_ITEMS", 10)
     split = small_split()
     drawn = np.concatenate([batch.items for batch in Lists(split, seed=0, processes=Processes()).epoch(0)])
     chosen = np.bincount(split.train.items, minlength=split.num_known_items)[: split.num_known_items]
@@ -75,7 +75,7 @@ def test_products_of_the_vectors_are_the_scores_of_the_model(scheme):
 
 @pytest.mark.parametrize("at_a_time", [2, 128])
 def test_loss_and_gradients_are_those_of_the_formula_for_any_part_of_the_users(at_a_time, monkeypatch):
-    monkeypatch.setattr(lists, "_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(losses, "_AT_A_TIME", at_a_time)
     split, model = small_split(), model_of("full").double()
     with torch.no_grad():
         model.items.table[2] *= 40  # a user's scores are far apart, and not around zero

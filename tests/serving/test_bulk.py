@@ -13,7 +13,7 @@ import torch
 from tableless.embedding.ids import to_ids
 from tableless.recommender.run_directory import RunDirectory
 from tableless.serving.bulk.embed_files import connected, embed_file, embed_files
-from tableless.serving.bulk.places import find_sources
+from tableless.serving.bulk.paths_and_uris import find_sources
 
 from .small_runs import make_run
 

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from tableless import cli
 from tableless.serving.bulk import embed_files as bulk
-from tableless.serving.bulk import places as files
+from tableless.serving.bulk import paths_and_uris as files
 from tableless.serving.bulk.embed_files import embed_file, embed_files
-from tableless.serving.bulk.places import Place, find_sources, without_secrets
+from tableless.serving.bulk.paths_and_uris import Place, find_sources, without_secrets
 
 from .test_bulk import write_ids, write_run
 

@@ -36,8 +36,8 @@ def compare(
 ) -> None:
     """Which scheme at which budget? Runs that are in --out already are not repeated."""
     from ..data.loading import load_split
-    from ..recommender.comparison import run_comparison, summarise_runs
-    from ..recommender.comparison_report import render_comparison, save_comparison_picture
+    from ..recommender.comparison import run_comparison
+    from ..recommender.comparison_report import render_comparison, save_comparison_picture, summarise_runs
     from .output import ProgressBar
 
     picture = out / "auc-by-size.png"

@@ -29,7 +29,7 @@ def run_demo(out: Path, *, seed: int, progress: ProgressBar) -> tuple[list[dict[
     """Train each scheme on the world; returns the summary and the directory of the last model."""
     from ..data.config import DataConfig
     from ..data.loading import load_split
-    from ..recommender.comparison import summarise_runs
+    from ..recommender.comparison_report import summarise_runs
     from ..recommender.runs import ModelConfig, train_and_measure
     from ..recommender.teachers import Teacher
 

@@ -32,7 +32,7 @@ def embed(
     from rich.progress import Progress
 
     from ..serving.bulk.embed_files import embed_file, embed_files
-    from ..serving.bulk.places import without_secrets
+    from ..serving.bulk.paths_and_uris import without_secrets
 
     chosen = one_of("--side", side, "user", "item")
     where = one_of("--engine", engine, "local", "ray")

@@ -18,7 +18,7 @@ from .replacement_report import LeftAlone, Replacement, Replacements
 from .scheme import EmbeddingScheme, normal, seeded
 from .schemes import SCHEMES, SchemeChoice, choose_scheme, embedding_for
 from .side_features import LSH, SideFeatures
-from .watch import TrainedFromNothing
+from .weight_changes import TrainedFromNothing
 
 __all__ = [
     "ENCODING_VERSION",

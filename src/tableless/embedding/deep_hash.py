@@ -22,7 +22,7 @@ from .rounded_matrix import RoundedLinear, pack_all, unpack_all
 from .rounding import require_bits
 from .scheme import INITIAL_STD, EmbeddingScheme, Precision, Served
 from .side_features import SideFeatures
-from .watch import BeginningWatch
+from .weight_changes import BeginningWatch
 
 Encoding = Literal["dense-hash", "identity", "binary", "random-fourier"]
 

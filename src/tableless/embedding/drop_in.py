@@ -14,7 +14,7 @@ from typing_extensions import Self
 from .bag import EmbeddingBag, Mode
 from .computed_rows import REFUSAL, ComputedRows
 from .scheme import EmbeddingScheme, like_vectors
-from .watch import Watch
+from .weight_changes import Watch
 
 
 class DropIn(nn.Module):

@@ -1,14 +1,19 @@
-"""SCHEMES: every way of turning ids into vectors, by the name it has in flags, configs and results."""
+"""SCHEMES: every way of turning ids into vectors, by the name it has in flags, configs and results.
+
+Beside them: which scheme suits a budget, and what to do where a budget is too small for one.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .budget import BYTES_PER_PARAMETER, Budget, resolve_budget
+from .budget import BYTES_PER_PARAMETER, Allowance, Budget, BudgetTooSmall, resolve_budget
 from .deep_hash import DeepHashEmbedding
 from .head_and_tail import HeadAndTail
 from .scheme import EmbeddingScheme
@@ -50,6 +55,7 @@ AUTO = "auto"
 
 _QUICK_ENOUGH = 10.0  # µs: less than a network takes for an id (benchmarks/RESULTS.md)
 _CHECK_BITS = 8  # of 256 ids that were not put in, one passes for a known one
+_SMALL_SCHEMES = ("coded", "low-rank", "quantized", "hashing-trick")  # best first, as far as is known
 
 
 @dataclass(frozen=True)
@@ -150,3 +156,43 @@ def embedding_for(
     choice = choose_scheme(budget, open_vocabulary=open_vocabulary, microseconds=microseconds, **sizes)
     logging.getLogger(__name__).info("%s", choice.reason)
     return SCHEMES[choice.name].from_budget(budget, seed=seed, **sizes, **choice.options)
+
+
+def budget_advice(
+    scheme: str, total: Allowance, counts: Sequence[int], *, embedding_dim: int, options: Mapping[str, Any]
+) -> str:
+    """What to tell someone whose budget is too small for users and items, of which there are `counts`.
+
+    Users and items share the budget by their numbers. So the smaller side may need a budget that is many times what the
+    scheme takes there.
+    """
+    sizes: dict[str, Any] = {"embedding_dim": embedding_dim}
+    nothing = Allowance(1, total.unit)
+    least = [_smallest_size(SCHEMES[scheme], nothing, vocab_size=count, **sizes, **options) for count in counts]
+    needed = max(math.ceil(size * sum(counts) / count) for size, count in zip(least, counts, strict=True))
+    enough = f"'{needed}B'" if total.unit == "bytes" else f"{needed}"
+    fitting = [name for name in _SMALL_SCHEMES if _fits(SCHEMES[name], total, counts, **sizes)]
+    named = "".join(f"scheme={name!r}, " for name in fitting)
+    return (
+        f"Users and items share the budget by their numbers. Give budget={enough} or more, or take another scheme: "
+        f"{named}{'or ' if named else ''}scheme='full', the whole table"
+    )
+
+
+def _smallest_size(kind: type[EmbeddingScheme], nothing: Allowance, **arguments: Any) -> int:
+    """What a scheme takes at least, which it says when it is offered next to nothing."""
+    try:
+        kind.from_budget(nothing, **arguments)
+    except BudgetTooSmall as error:
+        return error.smallest
+    return nothing.amount
+
+
+def _fits(kind: type[EmbeddingScheme], total: Allowance, counts: Sequence[int], **sizes: Any) -> bool:
+    try:
+        with torch.device("meta"):
+            for count in counts:
+                kind.from_budget(total.share(count, sum(counts)), vocab_size=count, **sizes)
+    except ValueError:
+        return False
+    return True

@@ -1,19 +1,24 @@
-"""What a comparison shows: a table for a terminal, and a picture: the paper's Figure 2, with bytes for parameters."""
+"""What a comparison shows: a summary of its runs, as a table for a terminal and as a picture.
+
+The picture is the paper's Figure 2, with bytes for parameters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files.whole import replacing
 from ..hints import install_hint
-from .comparison import Result
 from .evaluation import METRICS, is_above_popularity
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+Result = dict[str, Any]
+"""A line of a run, or a row of the summary."""
 TOP = "ndcg@10"
 """Shown beside the AUC. The AUC counts all places alike, but people see hardly more than the first ten items."""
 
@@ -40,6 +45,55 @@ def look_of(scheme: str) -> tuple[str, str]:
     """Colour and marker of a scheme: the same in every picture. One that is not ours gets one of ten colours."""
     number = sum(scheme.encode())
     return _LOOKS.get(scheme, (f"C{number % 10}", "osD^v<>pXP*h"[number % 12]))
+
+
+def summarise_runs(lines: Iterable[Result]) -> list[Result]:
+    """Means over seeds, largest budgets first and best first within one, with the share of the gap to the full table.
+
+    Where a scheme can't answer for new ids, all are compared on the known ones.
+    """
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    lines = list(lines)
+    for line in lines:
+        model = line["model"]
+        groups.setdefault((model["backbone"], model["budget"], model["scheme"]), []).append(line)
+    closed = next((line["results"] for line in lines if line.get("results", {}).get("unanswered")), None)
+    rows = [_row(*key, members, closed) for key, members in groups.items()]
+    full = {row["backbone"]: row["auc"] for row in rows if row["scheme"] == "full" and row["auc"] is not None}
+    for row in rows:
+        top = full.get(row["backbone"])
+        if row["auc"] is not None and top is not None and top > row["popularity_auc"]:
+            row["gap_closed"] = (row["auc"] - row["popularity_auc"]) / (top - row["popularity_auc"])
+    sizes: dict[tuple[str, str], int] = {}  # schemes of one budget stay together, though they use it up more or less
+    for row in rows:
+        group = row["backbone"], row["budget"]
+        sizes[group] = max(sizes.get(group, 0), row.get("bytes", 0))
+    return sorted(rows, key=lambda row: (row["backbone"], -sizes[row["backbone"], row["budget"]], -(row["auc"] or 0)))
+
+
+def _row(backbone: str, budget: str, scheme: str, members: list[Result], closed: Result | None) -> Result:
+    row: Result = {"backbone": backbone, "budget": budget, "scheme": scheme, "seeds": len(members), "auc": None}
+    results = [line["results"] for line in members if "results" in line]
+    if not results:
+        return row | {"error": members[0]["error"]}
+    measured = [result.get("known", result) if closed else result for result in results]
+    for name in METRICS:
+        if all(name in result for result in measured):
+            values = [result[name] for result in measured]
+            row[name] = statistics.mean(values)
+            row[f"{name}_sd"] = statistics.stdev(values) if len(values) > 1 else None
+            errors = [result[f"{name}_se"] for result in measured if f"{name}_se" in result]
+            row[f"{name}_se"] = statistics.mean(errors) if errors else None
+    row |= {name: statistics.mean(result[name] for result in results) for name in ("validation_auc", "seconds")}
+    first, floor = measured[0], closed or results[0]
+    row |= {name: first.get(name) for name in ("evaluated", "held_out", "auc_items")}
+    row |= {name: floor[name] for name in ("popularity", "popularity_auc", "best_possible", "best_possible_auc")
+            if name in floor}  # fmt: skip
+    sizes = ("bytes", "bytes_per_id", "embedding_parameters", "unanswered")
+    return row | {
+        **{name: results[0][name] for name in sizes},
+        "capped": any(result["capped"] for result in results),
+    }
 
 
 def render_comparison(rows: Sequence[Result]) -> Table:

@@ -5,7 +5,7 @@ through weights that other ids share. A table has no such trouble. So the fast r
 
 1. A table is trained, with weight decay: the teacher.
 2. The model's schemes are fitted to it. This is quick.
-3. The model is trained for a few epochs more by what the table expects: the order of lists (lists.py), or of single
+3. The model is trained for a few epochs more by what the table expects: the order of lists (losses.py), or of single
    pairs of the data where scores are no inner products.
 
 Weights of 8 bits are float32 in all of them, and are rounded by parts at the end (embedding/finishing.py).

@@ -20,7 +20,7 @@ from ..embedding.budget import Budget, BudgetTooSmall, resolve_budget
 from ..embedding.deep_hash import PAPER_NETWORK
 from ..embedding.fit_progress import OnFit
 from ..embedding.scheme import EmbeddingScheme
-from ..embedding.schemes import AUTO, SCHEMES, choose_scheme
+from ..embedding.schemes import AUTO, SCHEMES, budget_advice, choose_scheme
 from ..hints import did_you_mean, require_known_name
 from ..kernels.idle_cores import on_idle_cores
 from .distributed import Processes
@@ -32,7 +32,6 @@ from .recipes import Watchers, train_by_recipe
 from .stage_settings import with_loss
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
-from .ways_out import ways_out_of
 
 DEVICES = ("auto", "cpu", "cuda")
 """What a device may be called, beside other names that torch knows (`cuda:1`)."""
@@ -94,8 +93,8 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
         )
     except BudgetTooSmall as error:
         counts = [count for _, count in sides]
-        ways_out = ways_out_of(config.scheme, total, counts, embedding_dim=config.embedding_dim, options=config.options)
-        raise ValueError(f"{error}. {ways_out}") from None
+        advice = budget_advice(config.scheme, total, counts, embedding_dim=config.embedding_dim, options=config.options)
+        raise ValueError(f"{error}. {advice}") from None
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
     return backbone(users=users, items=items, seed=seed)

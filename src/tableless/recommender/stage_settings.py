@@ -72,7 +72,7 @@ def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainC
     """How the fitted model is trained by what its table expects, at the rate that suits its schemes.
 
     Most is gained at the end, where the rate comes down, so training is not stopped before. A model that learns lists
-    (lists.py) has batches of its own. For others the time of a step depends on how many distinct ids its batch has. So
+    (losses.py) has batches of its own. For others the time of a step depends on how many distinct ids its batch has. So
     an epoch is quickest with batches that have nearly all ids, but it needs at least ten steps. Larger batches allow a
     larger rate.
     """

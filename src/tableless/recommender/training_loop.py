@@ -17,8 +17,7 @@ from ..kernels.resources import keeping_freed_memory
 from .batches import Batch, Batches, prefetch
 from .distributed import Processes, agree_to_stop, average_buffers, share_gradients
 from .evaluation import measure_on_sample
-from .lists import ListBatch, ListLoss, Lists, ListVectors
-from .losses import LOSSES, shared_softmax
+from .losses import LOSSES, ListBatch, ListLoss, Lists, ListVectors, shared_softmax
 from .models import Recommender
 from .ranking import draw_sample
 from .scoring import ModelInputs, Scorer, model_scores, popularity_scores
@@ -48,7 +47,7 @@ def train_model(
     The loss is that of the config, on each action and its sampled negatives. After each epoch, the AUC on the
     validation actions (or what the config selects) decides which weights are kept and when to stop. With a `teacher`, a
     trained model of the same ids, the targets are what it expects; where scores are inner products, of lists
-    (lists.py). With `may_keep_start`, the weights at the start compete too. Ctrl-C stops after the batch at hand and
+    (losses.py). With `may_keep_start`, the weights at the start compete too. Ctrl-C stops after the batch at hand and
     keeps the best so far. `on_batch` and `on_epoch` are for showing progress.
     """
     if config.loss == "auto":  # the recipe has not chosen one, so this is a training from nothing, as the paper's

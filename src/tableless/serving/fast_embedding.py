@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from ..embedding.inference import int8
 from ..embedding.scheme import EmbeddingScheme, Precision, seeded
-from ..embedding.watch import Watch
+from ..embedding.weight_changes import Watch
 
 _SAMPLE = 2048  # ids that show how large activations become
 # How many ids are counted before hot ids are chosen: few at first, so that a quiet server soon has some, and twice as

@@ -14,9 +14,9 @@ from ..embedding.ids import parse_id, to_ids
 from ..embedding.scheme import Precision
 from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub
-from .facts import Answers, listed_users, model_facts, users_to_offer
 from .hub import PathName, find_run
 from .items import Catalogue, ListedItem, MapPoint, Neighbor, Recommendation, SeenItems, read_seen, read_titles
+from .model_facts import Answers, listed_users, model_facts, users_to_offer
 from .search import IndexKind, KnownIds, Ranking, on_a_plane
 from .settings import AnswerSettings
 from .side_vectors import SideVectors

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from ...hints import install_hint
 from ...recommender.run_directory import RunDirectory, Side
-from .blocks import (
+from .id_blocks import (
     BLOCK_ROWS,
     Block,
     Embedder,
@@ -34,7 +34,7 @@ from .blocks import (
     take_up,
     write_vectors,
 )
-from .places import Place, find_sources, locate, without_secrets
+from .paths_and_uris import Place, find_sources, locate, without_secrets
 
 __all__ = ["Embedded", "Engine", "embed_file", "embed_files"]
 

@@ -1,5 +1,5 @@
-"""Two things that watch the weights of a module: `Watch` tells whether they have changed since they were last used,
-and `BeginningWatch` warns if a network is trained from nothing by steps that are known to be too small.
+"""How the weights of a module change: `Watch` tells whether they have changed since they were last used, and
+`BeginningWatch` warns if a network is trained from nothing by steps that are known to be too small.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-# Parameters of pyarrow's URIs that say which service is meant, and are no secrets.
 from ...hints import install_hint
 
+# Parameters of pyarrow's URIs that say which service is meant, and are no secrets.
 _HARMLESS = frozenset({"region", "scheme", "endpoint_override", "allow_bucket_creation", "allow_bucket_deletion"})
 
 

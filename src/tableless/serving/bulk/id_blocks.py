@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...embedding.ids import to_ids
 from ...recommender.run_directory import Side, StoredRun
 from ..fast_embedding import FastEmbedding
-from .places import Place, Source, without_secrets
+from .paths_and_uris import Place, Source, without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
