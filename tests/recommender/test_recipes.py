@@ -15,7 +15,7 @@ from tableless.recommender.models import GMF, MLP
 from tableless.recommender.recipes import Watchers, train_by_recipe, train_teacher
 from tableless.recommender.runs import ModelConfig, build_model, train_and_measure
 from tableless.recommender.scoring import model_scores
-from tableless.recommender.stage_settings import fine_tuning, teacher_training, with_loss
+from tableless.recommender.stage_settings import fine_tuning, teacher_training, with_loss, with_temperature
 from tableless.recommender.teachers import fit_to_teacher, untrained_teachers
 from tableless.recommender.training import TrainConfig
 from tableless.recommender.training_loop import train_model
@@ -118,7 +118,7 @@ def test_every_scheme_is_fitted_to_the_same_table_and_tuned_by_it(scheme, short_
     by_turns = ["by turns"] if SCHEMES[scheme].rounds_rows else []
     assert [stage["stage"] for stage in results["stages"]] == ["table (GMF)", "fit", *by_turns, "tuning"]
     table, fit, *_, tuning = results["stages"]
-    by_softmax = replace(training, loss="softmax")
+    by_softmax = with_temperature(replace(training, loss="softmax"), model, split)
     assert table["settings"] == asdict(teacher_training(by_softmax, model, split))
     assert tuning["settings"] == asdict(fine_tuning(by_softmax, split, model))
     assert 0 <= fit["users"]["unexplained"] < 1

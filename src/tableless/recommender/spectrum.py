@@ -38,7 +38,7 @@ def beyond_chance(split: Split, dim: int, *, seed: int = 0) -> float:
     """How far the weakest of `dim` directions stands out of chance: 1 for actions that follow no pattern.
 
     It is a singular value, divided by that of the same actions with their items dealt out anew, so that every user and
-    item keeps its number of actions. Check-ins at places have 2.0, because people stay near; films and books 1.0 to 1.5.
+    item keeps its number of actions. Check-ins at places have 2.0 (people stay near), films and books 1.0 to 1.5.
     """
     generator = seeded(seed)
     weakest = []
