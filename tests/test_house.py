@@ -6,9 +6,12 @@ from pathlib import Path
 
 import tableless
 
+from .test_import_direction import imported_modules
+
 ROOT = Path(tableless.__file__).parent
 LONGEST_FUNCTION = 60  # lines, without the docstring
 LONGEST_FILE = 270
+SHORTEST_FILE = 50  # for code that only one module uses
 
 COMMANDS = "the command and the function of this name do the same"
 SAME_NAME_ALLOWED = {
@@ -61,6 +64,19 @@ def test_no_function_is_longer_than_a_screen():
 def test_no_file_is_longer_than_one_idea_needs():
     lengths = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules()}
     assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_short_code_that_one_module_uses_lives_in_that_module():
+    """A newcomer opens a file for an idea, and not for twenty lines of another one. A command is a file by itself."""
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for path in modules():
+        for name in imported_modules(ROOT / path):
+            importers[f"{name.removeprefix('tableless.').replace('.', '/')}.py"].add(path)
+    lengths = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules()}
+    by_themselves = {path for path in lengths if path.startswith("cli/") or Path(path).stem.startswith("__")}
+    short = {path for path, length in lengths.items() if length < SHORTEST_FILE} - by_themselves
+    assert short, "no file is short any more, so raise the limit"
+    assert {path: sorted(importers[path]) for path in short if len(importers[path]) < 2} == {}
 
 
 def test_no_public_name_is_defined_in_two_modules():
