@@ -42,10 +42,8 @@ COLD: dict[str, DataConfig] = {name_of_data(asdict(data)): data for data in (MOV
 WITH, WITHOUT = "with features", "ids alone"
 MODELS = {  # a scheme, a budget, and what it is told
     "dhe, features in the encoding": ("dhe", "1/16", "encoding"),
-    "dhe, features for new ids": ("dhe", "1/16", "new-ids"),
     "dhe, ids alone": ("dhe", "1/16", None),
     "full, features for new ids": ("full", "1/1", "new-ids"),
-    "coded, features for new ids": ("coded", "1/16", "new-ids"),
 }
 FEATURES, MEAN_ROW, RARE_ROW, AS_IT_IS = "its features", "the mean row", "the mean of rare rows", "its hashes alone"
 POPULARITY, CONTENT = "popularity of its features", "content alone"

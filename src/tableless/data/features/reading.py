@@ -24,6 +24,7 @@ _GUESSED_SEPARATORS = ("|", ";")  # a comma may as well be part of a name
 _FEW_INTEGERS = 32  # whole numbers with so few different values are codes: an occupation, a genre
 _ENOUGH = 0.95  # of the texts of a column must be numbers, for it to be one
 _OFTEN = 0.1  # of the texts of a column must have a separator, for it to be tags
+_MISSING = ("", "nan", "null")  # texts that say that there is nothing
 _DISTINCT, _MANY = 0.5, 100  # a text that hardly ever repeats, in so many rows, says nothing of other ids
 
 
@@ -148,16 +149,18 @@ def guess_kind(column: pl.Series) -> tuple[FeatureKind | None, str | None]:
     if dtype == pl.Boolean or isinstance(dtype, (pl.Categorical, pl.Enum)):
         return "category", None
     if dtype.is_numeric():
+        there = there.drop_nans() if dtype.is_float() else there
         is_code = there.n_unique() <= _FEW_INTEGERS and (dtype.is_integer() or bool((there == there.round()).all()))
         return ("category" if is_code else "number"), None
     if dtype != pl.String:
         return None, f"values of type {dtype} are not understood; make them numbers or texts"
-    texts = there.filter(there.str.strip_chars() != "")
+    texts = there.filter(~there.str.strip_chars().str.to_lowercase().is_in(_MISSING))
     if not len(texts):
         return None, "it has no values"
-    numbers = sum(as_number(text) is not None for text in texts)
-    if numbers >= _ENOUGH * len(texts):
-        return ("category" if texts.n_unique() <= _FEW_INTEGERS else "number"), None
+    numbers = [number for text in texts if (number := as_number(text)) is not None]
+    if len(numbers) >= _ENOUGH * len(texts):
+        is_code = len(set(numbers)) <= _FEW_INTEGERS and all(number.is_integer() for number in numbers)
+        return ("category" if is_code else "number"), None
     if _separator(texts.to_list(), _GUESSED_SEPARATORS):
         return "tags", None
     if len(texts) >= _MANY and texts.n_unique() > _DISTINCT * len(texts):

@@ -79,7 +79,10 @@ class FeatureColumns:
     def describe(self) -> dict[str, Any]:
         """Plain values that make the same columns again."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]  # type: ignore[call-overload]
-        return {"id": self.id_name, "columns": columns}
+        as_json = [
+            {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()} for own in columns
+        ]
+        return {"id": self.id_name, "columns": as_json}
 
     @classmethod
     def from_description(cls, description: Any) -> FeatureColumns:
