@@ -107,7 +107,7 @@ class TrainingJournal:
         described = features.without_actions("item", train.item_ids)
         if described is not None:
             more = item_list(described.names, ids=described.ids, actions=np.zeros(len(described.ids), counts.dtype))
-            items = items.vstack(more.cast(items.schema))  # type: ignore[arg-type]
+            items = items.vstack(more.cast(items.schema))
         self.files.write_lists(items, np.array(train.user_ids) if model.users.lists_ids else None)
         self.files.write_results(results)
 
