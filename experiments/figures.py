@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import deepfm, frontier, online
+from . import deepfm, frontier, online, sentences
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -38,6 +38,70 @@ def with_figures(text: str) -> str:
     def fill(block: re.Match[str]) -> str:
         name = block["name"]
         if name not in BLOCKS:
+            raise ValueError(f"no figures are called {name!r}; known are {', '.join(BLOCKS)}")
+        return f"{block[1]}\n{BLOCKS[name]()}\n\n{block[4]}"  # Markdown wants room around a table
+
+    return BLOCK.sub(fill, text)
+
+
+def what_to_expect() -> str:
+    """How much of the table is left at few bytes per id, three datasets, all by the fast recipe."""
+    finished, rows = _finished(frontier.EXPERIMENT), []
+    for name, (_, metrics) in frontier.DATA.items():
+        shown = list(metrics)
+        points = [frontier.runs_of(name, scheme, size) for scheme, size in _SHOWN_SIZES]
+        popularity = finished.mean(points[0], "popularity_auc")
+        floor = NOT_RUN if popularity is None else _short(popularity)
+        rows.append([f"{name}: {', '.join(_METRIC_NAMES[metric] for metric in shown)}", floor])
+        rows[-1] += [_both(finished, runs, shown) for runs in points]
+    sizes = [f"`{scheme}`, {size:g} bytes" for scheme, size in _SHOWN_SIZES]
+    return _plain_table(["data: metrics", "popularity: AUC", *sizes], rows)
+
+
+def by_bytes() -> str:
+    """MovieLens-1M with a GMF: every scheme at every size of the frontier, by the fast recipe."""
+    finished, name = _finished(frontier.EXPERIMENT), "ML-1M"
+    full = _both(finished, frontier.runs_of(name, "full", 128))
+    rows = [["`full` (128)", full, *[""] * (len(frontier.BYTES) - 1)]]
+    for scheme in frontier.COMPRESSED:
+        points = [frontier.runs_of(name, scheme, size) for size in frontier.BYTES]
+        rows.append([f"`{scheme}`", *(_both(finished, runs) for runs in points)])
+    return _plain_table(["AUC, NDCG@10", *(f"{size:g} bytes" for size in frontier.BYTES)], rows)
+
+
+def stream() -> str:
+    """One pass through Globo's clicks: before learning, and what is left of the first twentieth."""
+    finished = _finished(online.EXPERIMENT)
+    rows = []
+    for way in online.WAYS:
+        runs = [run for run in online.EXPERIMENT.runs if run["scheme"] == way]
+        metrics = ["auc", "first_window_just_after", "first_window_at_the_end"]
+        if way == online.POPULARITY:
+            metrics = metrics[:1]
+        cells = [_figure(finished, runs, metric) for metric in metrics]
+        rows.append([way, *cells, *[""] * (3 - len(cells))])
+    return _plain_table(["AUC", "whole pass", "first twentieth, just learned", "first twentieth, at the end"], rows)
+
+
+def replaced_tables() -> str:
+    """What becomes of models of two libraries: as they were, with replaced tables, and tuned."""
+    finished, rows = _finished(deepfm.EXPERIMENT), []
+    name = "DeepFM of torch-rechub on ML-1M: test AUC"
+    for scheme in deepfm.SCHEMES:
+        for budget in deepfm.BUDGETS:
+            ways = [deepfm.AS_TRAINED, *(f"{budget}, {way}" for way in ("distilled", "tuned"))]
+            figures = [_figure(finished, deepfm.runs(scheme), f"{way}.auc") for way in ways]
+            rows.append([name, f"`{scheme}`, {budget}", *figures])
+    finished = _finished(sentences.EXPERIMENT)
+    name = "all-MiniLM-L6-v2 in transformers: neighbours of titles that stay"
+    for scheme in sentences.SCHEMES:
+        for budget in sentences.BUDGETS:
+            own = sentences.runs_of(scheme, budget)
+            rows.append([name, f"`{scheme}`, {budget}", "all", *(_figure(finished, own, f"{way}.recall") for way in ("replaced", "tuned"))])
+    return _plain_table(["model", "in the place of the tables", "before", "replaced", "tuned"], rows)
+
+
+BLOCKS:
             raise ValueError(f"no figures are called {name!r}; known are {', '.join(BLOCKS)}")
         return f"{block[1]}\n{BLOCKS[name]()}\n\n{block[4]}"  # Markdown wants room around a table
 
