@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import deepfm, frontier, online, sentences
+from . import deepfm, frontier, online, replacing, sentences
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -86,80 +86,37 @@ def stream() -> str:
 def replaced_tables() -> str:
     """What becomes of models of two libraries: as they were, with replaced tables, and tuned."""
     finished, rows = _finished(deepfm.EXPERIMENT), []
-    name = "DeepFM of torch-rechub on ML-1M: test AUC"
+    name = "DeepFM of torch-rechub on MovieLens-1M: test AUC"
     for scheme in deepfm.SCHEMES:
         for budget in deepfm.BUDGETS:
             ways = [deepfm.AS_TRAINED, *(f"{budget}, {way}" for way in ("distilled", "tuned"))]
             figures = [_figure(finished, deepfm.runs(scheme), f"{way}.auc") for way in ways]
             rows.append([name, f"`{scheme}`, {budget}", *figures])
     finished = _finished(sentences.EXPERIMENT)
-    name = "all-MiniLM-L6-v2 in transformers: neighbours of titles that stay"
+    name = "all-MiniLM-L6-v2 of transformers on titles of books: neighbours that stay"
     for scheme in sentences.SCHEMES:
         for budget in sentences.BUDGETS:
-            own = sentences.runs_of(scheme, budget)
-            rows.append([name, f"`{scheme}`, {budget}", "all", *(_figure(finished, own, f"{way}.recall") for way in ("replaced", "tuned"))])
-    return _plain_table(["model", "in the place of the tables", "before", "replaced", "tuned"], rows)
+            runs = sentences.runs_of(scheme, budget)
+            figures = [_figure(finished, runs, f"{way}.recall") for way in sentences.WAYS]
+            rows.append([name, f"`{scheme}`, {budget}", "all", *figures])
+    return _plain_table(["model", "in the place of its tables", "before", "replaced", "tuned"], rows)
 
 
-BLOCKS:
-            raise ValueError(f"no figures are called {name!r}; known are {', '.join(BLOCKS)}")
-        return f"{block[1]}\n{BLOCKS[name]()}\n\n{block[4]}"  # Markdown wants room around a table
-
-    return BLOCK.sub(fill, text)
-
-
-def what_to_expect() -> str:
-    """How much of the table is left at few bytes per id, three datasets, all by the fast recipe."""
-    finished, rows = _finished(frontier.EXPERIMENT), []
-    for name, (_, metrics) in frontier.DATA.items():
-        shown = list(metrics)
-        points = [frontier.runs_of(name, scheme, size) for scheme, size in _SHOWN_SIZES]
-        popularity = finished.mean(points[0], "popularity_auc")
-        floor = NOT_RUN if popularity is None else _short(popularity)
-        rows.append([f"{name}: {', '.join(_METRIC_NAMES[metric] for metric in shown)}", floor])
-        rows[-1] += [_both(finished, runs, shown) for runs in points]
-    sizes = [f"`{scheme}`, {size:g} bytes" for scheme, size in _SHOWN_SIZES]
-    return _plain_table(["data: metrics", "popularity: AUC", *sizes], rows)
+def default_scheme() -> str:
+    """Which scheme keeps most of a trained table at which budget, without tuning: validation AUC and neighbours."""
+    finished, rows = _finished(replacing.EXPERIMENT), []
+    for scheme in replacing.SCHEMES:
+        for data, metric in replacing.SHOWN.items():
+            if scheme == "dhe" and data == replacing.TOKENS:  # it would take hours
+                continue
+            runs = [replacing.runs_of(data, scheme, budget) for budget in replacing.BUDGETS]
+            rows.append([f"`{scheme}`", data, *(_or_infeasible(finished, own, metric) for own in runs)])
+    return _plain_table(["scheme", "table", *replacing.BUDGETS], rows)
 
 
-def by_bytes() -> str:
-    """MovieLens-1M with a GMF: every scheme at every size of the frontier, by the fast recipe."""
-    finished, name = _finished(frontier.EXPERIMENT), "ML-1M"
-    full = _both(finished, frontier.runs_of(name, "full", 128))
-    rows = [["`full` (128)", full, *[""] * (len(frontier.BYTES) - 1)]]
-    for scheme in frontier.COMPRESSED:
-        points = [frontier.runs_of(name, scheme, size) for size in frontier.BYTES]
-        rows.append([f"`{scheme}`", *(_both(finished, runs) for runs in points)])
-    return _plain_table(["AUC, NDCG@10", *(f"{size:g} bytes" for size in frontier.BYTES)], rows)
-
-
-def stream() -> str:
-    """One pass through Globo's clicks: before learning, and what is left of the first twentieth."""
-    finished = _finished(online.EXPERIMENT)
-    rows = []
-    for way in online.WAYS:
-        runs = [run for run in online.EXPERIMENT.runs if run["scheme"] == way]
-        metrics = ["auc", "first_window_just_after", "first_window_at_the_end"]
-        if way == online.POPULARITY:
-            metrics = metrics[:1]
-        cells = [_figure(finished, runs, metric) for metric in metrics]
-        rows.append([way, *cells, *[""] * (3 - len(cells))])
-    return _plain_table(["AUC", "whole pass", "first twentieth, just learned", "first twentieth, at the end"], rows)
-
-
-def replaced_tables() -> str:
-    """What becomes of a DeepFM whose tables are replaced."""
-    finished = _finished(deepfm.EXPERIMENT)
-    ways = {
-        "as trained": deepfm.AS_TRAINED,
-        "with half": "1/2 parameters, distilled",
-        "with a quarter": "1/4 parameters, distilled",
-    }
-    figures = [f"{says} {_figure(finished, deepfm.runs(), f'{name}.auc')}" for says, name in ways.items()]
-    return (
-        "Test AUC of a DeepFM of torch-rechub on MovieLens-1M, by the parameters of its tables, without further "
-        f"training\n(`examples/replace_in_torch_rechub.py`): {', '.join(figures)}."
-    )
+def _or_infeasible(finished: Finished, runs: list[Settings], metric: str) -> str:
+    figure = _figure(finished, runs, metric)
+    return INFEASIBLE if figure == NOT_RUN and any(finished.line(run) for run in runs) else figure
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -167,6 +124,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "by-bytes": by_bytes,
     "stream": stream,
     "replaced-tables": replaced_tables,
+    "default-scheme": default_scheme,
 }
 
 

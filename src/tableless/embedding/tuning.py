@@ -27,7 +27,7 @@ from .scheme import EmbeddingScheme
 from .tuning_loop import Best, Steps, drop_ins_of, go_over, measured
 
 TunedWeights = Literal["tables", "all"]
-Batch = TypeVar("Batch")
+_Batch = TypeVar("_Batch")
 
 _EPOCHS = 10  # as in the last stage of our recipe
 _RATE_OF_OTHERS = 1e-4  # of weights that were trained already; larger steps lead away from there
@@ -71,7 +71,7 @@ class Tuning:
 def tune(
     student: nn.Module,
     teacher: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[_Batch],
     *,
     weights: TunedWeights = "tables",
     epochs: int = _EPOCHS,
@@ -80,7 +80,7 @@ def tune(
     temperature: float = 1.0,
     metric: Callable[[nn.Module], float] | None = None,
     patience: int | None = None,
-    call: Callable[[nn.Module, Batch], Any] | None = None,
+    call: Callable[[nn.Module, _Batch], Any] | None = None,
     seed: int = 0,
     progress: Callable[[FitProgress], None] | bool | None = None,
 ) -> Tuning:
