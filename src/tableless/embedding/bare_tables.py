@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .drop_in import BareTable, DropIn, DropInEmbedding, DropInEmbeddingBag, DropInLinear
 from .scheme import EmbeddingScheme
 
-Place = nn.Embedding | nn.EmbeddingBag | nn.Linear | BareTable
+TablePlace = nn.Embedding | nn.EmbeddingBag | nn.Linear | BareTable
 """Where a table is used."""
 
 _OPERATORS = [
@@ -125,7 +125,7 @@ for _name in (*_OPERATORS, *_CONVERSIONS):
     setattr(DropInParameter, _name, _as_tensor_does(_name))
 
 
-def drop_in_for(table: Place, scheme: EmbeddingScheme) -> DropIn:
+def drop_in_for(table: TablePlace, scheme: EmbeddingScheme) -> DropIn:
     """The module that stands where the table was."""
     if isinstance(table, BareTable):
         return DropInParameter(scheme, table)

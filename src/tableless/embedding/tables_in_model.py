@@ -9,12 +9,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..hints import did_you_mean
-from .bare_tables import Place, named_parameters_of
+from .bare_tables import TablePlace, named_parameters_of
 from .drop_in import BareTable, DropIn
 from .replacement_report import LeftAlone
 
 Table = nn.Embedding | nn.EmbeddingBag
-Places = dict[str, Place]
+Places = dict[str, TablePlace]
 """What uses one table, by name. Most tables have one such module. The first has the shape of the table."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..embedding.bare_tables import Place, drop_in_for, owner_of
+from ..embedding.bare_tables import TablePlace, drop_in_for, owner_of
 from ..embedding.drop_in import BareTable, DropIn
 from ..embedding.replacement import put_in_place
 from ..embedding.scheme import EmbeddingScheme
@@ -183,13 +183,13 @@ def _tables_at(model: nn.Module, names: list[str], size: tuple[int, int]) -> Pla
     modules = dict(model.named_modules(remove_duplicate=False))
     # A Linear is no table by itself: it has the weight of one that is named beside it.
     beside = [_bare_table(model, name) or modules.get(name) for name in names]
-    tied = {id(own.weight) for own in beside if isinstance(own, Place) and not isinstance(own, nn.Linear)}
+    tied = {id(own.weight) for own in beside if isinstance(own, TablePlace) and not isinstance(own, nn.Linear)}
     for name in names:
         found = modules.get(name)
         if isinstance(found, DropIn):
             raise ValueError(f"{name!r} is replaced already; give the model as it is built, before any replacement")
         table = _bare_table(model, name) if found is None else found
-        if not isinstance(table, Place) or (isinstance(table, nn.Linear) and id(table.weight) not in tied):
+        if not isinstance(table, TablePlace) or (isinstance(table, nn.Linear) and id(table.weight) not in tied):
             told = "has no such module" if table is None else f"has a {type(table).__name__} there"
             raise ValueError(f"the saved model has a table at {name!r}; the model given {told}. Build it as that was")
         if tuple(table.weight.shape) != size:
@@ -203,7 +203,7 @@ def _tables_at(model: nn.Module, names: list[str], size: tuple[int, int]) -> Pla
     return places
 
 
-def _bare_table(model: nn.Module, name: str) -> Place | None:
+def _bare_table(model: nn.Module, name: str) -> TablePlace | None:
     """The parameter of this name as a table."""
     try:
         owner, attribute = owner_of(model, name)
