@@ -24,6 +24,8 @@ from . import (
     new_ids,
     online,
     repeated,
+    replacing,
+    sentences,
     students,
     table1,
     table2,
@@ -76,7 +78,9 @@ SECTIONS: dict[str, ModuleType] = {
     "Experts": experts,
     "Teacher": teacher,
     "Joint features": features,
+    "Replacing tables: which scheme": replacing,
     "Replacing the tables of a DeepFM": deepfm,
+    "Replacing the table of a sentence model": sentences,
     "Weights in few bits": few_bits,
     "Choices: constants of the library": choices,
 }

@@ -32,11 +32,14 @@ from .embedding import (
     Replacements,
     SideFeatures,
     TrainedFromNothing,
+    Tuning,
     choose_scheme,
     distil,
+    distillation_loss,
     embedding_for,
     replace_embeddings,
     to_ids,
+    tune,
 )
 from .files.compression import CompressedVectors, compress
 from .files.replaced_models import load_replaced, save_replaced
@@ -75,10 +78,12 @@ __all__ = [
     "TrainConfig",
     "TrainedFromNothing",
     "TrainedModel",
+    "Tuning",
     "choose_scheme",
     "compare",
     "compress",
     "distil",
+    "distillation_loss",
     "embedding_for",
     "evaluate",
     "export",
@@ -90,6 +95,7 @@ __all__ = [
     "save_scheme",
     "to_ids",
     "train",
+    "tune",
 ]
 
 # These are imported when they are first used: they need polars and pyarrow, and a program that only embeds does not.

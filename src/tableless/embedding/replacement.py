@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..hints import require_known_name
 from .budget import BYTES_PER_PARAMETER, Budget, is_share, resolve_budget
@@ -19,7 +19,7 @@ from .drop_in import drop_in_for
 from .hashing import derive_seed
 from .replacement_report import Replacement, Replacements
 from .scheme import EmbeddingScheme
-from .schemes import SCHEMES
+from .schemes import AUTO, SCHEMES, choose_scheme
 from .tables_in_model import Table, find_tables, names_that_hold
 
 _SHOWN = 5  # tables that a warning lists
@@ -29,7 +29,7 @@ def replace_embeddings(
     model: nn.Module,
     budget: Budget = "1/16",
     *,
-    scheme: str = "dhe",
+    scheme: str = AUTO,
     min_rows: int = 10_000,
     distil: bool = True,
     exclude: Sequence[str] = (),
@@ -51,7 +51,9 @@ def replace_embeddings(
         budget: The size of the schemes. For each table: a share of its bytes in float32 (`"1/16"`), or bytes for each
             of its ids (`"8B/id"`). For all tables together, in proportion to their sizes: memory (`"64MB"`), or a
             number of parameters (`"20000 parameters"`). `"1/4 parameters"` is a share of each table's parameters.
-        scheme: A name of `tableless.SCHEMES`.
+        scheme: A name of `tableless.SCHEMES`. Unless given, the one that keeps most of a table whose ids are all known,
+            fitted in seconds: `quantized` where the budget pays for rows of 8 bits, else `coded`
+            (`tableless.choose_scheme` has the rule). Write `"dhe"` if the model will be asked about new ids.
         min_rows: Tables with fewer rows are left alone.
         distil: Fit each scheme to its table. With False it starts untrained: to be trained, or to load the state dict
             of a model that was replaced with the same arguments.
@@ -77,16 +79,16 @@ def replace_embeddings(
         from tableless import replace_embeddings
 
         model = torch.nn.Sequential(torch.nn.EmbeddingBag(1_000, 16), torch.nn.Linear(16, 1))  # one that is trained
-        for table in replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank"):
+        for table in replace_embeddings(model, budget="1/8", min_rows=1_000):
             print(table.name, table.bytes_before, "→", table.bytes_after)
         ```
     """
-    require_known_name("scheme", scheme, SCHEMES)
+    require_known_name("scheme", scheme, [AUTO, *SCHEMES])
     tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude)
     result = Replacements(left_alone=left_alone, still_referring=names_that_hold(model, tables))
     # On the meta device, where a dry run builds the schemes, they have sizes and take no memory and no time.
     with torch.device("meta") if dry_run else nullcontext():
-        schemes = _size_schemes(tables, budget, kind=SCHEMES[scheme], seed=seed) if tables else []
+        schemes = _size_schemes(tables, budget, scheme=scheme, seed=seed) if tables else []
     if dry_run:
         result.extend(_report(places, new, None, seconds=0.0) for places, new in zip(tables, schemes, strict=True))
         print(result)
@@ -120,7 +122,7 @@ def _warn_of_surprises(result: Replacements) -> None:
 
 
 def _size_schemes(
-    tables: Sequence[Mapping[str, Table]], budget: Budget, *, kind: type[EmbeddingScheme], seed: int
+    tables: Sequence[Mapping[str, Table]], budget: Budget, *, scheme: str, seed: int
 ) -> list[EmbeddingScheme]:
     named = [next(iter(places.items())) for places in tables]
     total = sum(table.weight.numel() for _, table in named)
@@ -132,16 +134,20 @@ def _size_schemes(
         )
     schemes = []
     for name, table in named:
+        own = budget if allowed is None else allowed.share(table.weight.numel(), total)
         try:
-            new = kind.for_rows(
-                budget if allowed is None else allowed.share(table.weight.numel(), total),
-                table.weight.detach(),
-                seed=derive_seed(seed, name),
-            )
+            kind = _kind_for(table.weight, own) if scheme == AUTO else SCHEMES[scheme]
+            new = kind.for_rows(own, table.weight.detach(), seed=derive_seed(seed, name))
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}; or leave the table alone with exclude=[{name!r}]") from None
         schemes.append(new)
     return schemes
+
+
+def _kind_for(rows: Tensor, budget: Budget) -> type[EmbeddingScheme]:
+    """What keeps most of a table whose ids are all known."""
+    choice = choose_scheme(budget, embedding_dim=rows.shape[1], vocab_size=len(rows), open_vocabulary=False)
+    return SCHEMES[choice.name]
 
 
 def _require_rows(tables: Sequence[Mapping[str, Table]]) -> None:
