@@ -332,10 +332,14 @@ def test_modules_tied_to_one_table_share_one_scheme_and_keep_their_own_padding()
 
 
 def test_a_table_that_something_else_uses_is_refused_by_name():
-    model = nn.ModuleDict({"embed": nn.Embedding(ROWS, DIM), "head": nn.Linear(DIM, ROWS, bias=False)})
+    class Scores(nn.Linear):
+        def forward(self, input):
+            return super().forward(input).sigmoid()
+
+    model = nn.ModuleDict({"embed": nn.Embedding(ROWS, DIM), "head": Scores(DIM, ROWS, bias=False)})
     model["head"].weight = model["embed"].weight
     with pytest.raises(
-        ValueError, match=r"table of 'embed' is also a weight of 'head' \(Linear\).*exclude=\['embed'\]"
+        ValueError, match=r"table of 'embed' is also a weight of 'head' \(Scores\).*exclude=\['embed'\]"
     ):
         replace_embeddings(model, **FEW)
     with pytest.warns(UserWarning, match="embed: exclude names it"):

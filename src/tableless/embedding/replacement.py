@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from ..hints import require_known_name
+from .bare_tables import drop_in_for, put_at
 from .budget import BYTES_PER_PARAMETER, Budget, is_share, resolve_budget
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
-from .drop_in import drop_in_for
+from .drop_in import DropIn
 from .hashing import derive_seed
 from .replacement_report import Replacement, Replacements
 from .scheme import EmbeddingScheme
 from .schemes import AUTO, SCHEMES, choose_scheme
-from .tables_in_model import Table, find_tables, names_that_hold
+from .tables_in_model import Places, find_tables, names_that_hold
 
 _SHOWN = 5  # tables that a warning lists
 
@@ -33,6 +34,7 @@ def replace_embeddings(
     min_rows: int = 10_000,
     distil: bool = True,
     exclude: Sequence[str] = (),
+    parameters: Sequence[str] = (),
     visits: int | None = None,
     seed: int = 0,
     dry_run: bool = False,
@@ -41,8 +43,9 @@ def replace_embeddings(
     """Replace the large tables of a trained model by schemes that are fitted to them.
 
     Every `nn.Embedding` and `nn.EmbeddingBag` with at least `min_rows` rows is replaced in place; the code of the model
-    stays as it is. Tables that are shared stay shared. Tables with one column (linear terms) are left alone, because
-    they fit badly. If anything is refused, the model is not changed.
+    stays as it is. Tables that are shared stay shared, also with an output layer (`nn.Linear`) that has the table as
+    its weight: that computes the vectors of all ids once for each call. Tables with one column (linear terms) are left
+    alone, because they fit badly. If anything is refused, the model is not changed.
 
     An optimizer that was made before still holds the old tables. Make a new one if you train further.
 
@@ -58,6 +61,8 @@ def replace_embeddings(
         distil: Fit each scheme to its table. With False it starts untrained: to be trained, or to load the state dict
             of a model that was replaced with the same arguments.
         exclude: Dotted names of tables, or of modules that hold tables, to leave alone.
+        parameters: Dotted names of bare parameters (`self.table = nn.Parameter(...)`) that the model's code uses as
+            tables. The code may go on using them as before, but not write to them.
         visits: How often the fit visits each row; unless given, as often as `tableless.distil` does by default.
         seed: Everything random follows from it.
         dry_run: Print which tables would be replaced, with their sizes before and after, and change nothing.
@@ -84,7 +89,7 @@ def replace_embeddings(
         ```
     """
     require_known_name("scheme", scheme, [AUTO, *SCHEMES])
-    tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude)
+    tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude, parameters=parameters)
     result = Replacements(left_alone=left_alone, still_referring=names_that_hold(model, tables))
     # On the meta device, where a dry run builds the schemes, they have sizes and take no memory and no time.
     with torch.device("meta") if dry_run else nullcontext():
@@ -121,9 +126,7 @@ def _warn_of_surprises(result: Replacements) -> None:
         )
 
 
-def _size_schemes(
-    tables: Sequence[Mapping[str, Table]], budget: Budget, *, scheme: str, seed: int
-) -> list[EmbeddingScheme]:
+def _size_schemes(tables: Sequence[Places], budget: Budget, *, scheme: str, seed: int) -> list[EmbeddingScheme]:
     named = [next(iter(places.items())) for places in tables]
     total = sum(table.weight.numel() for _, table in named)
     allowed = None if is_share(budget) else resolve_budget(budget, embedding_dim=1, vocab_size=total)
@@ -150,7 +153,7 @@ def _kind_for(rows: Tensor, budget: Budget) -> type[EmbeddingScheme]:
     return SCHEMES[choice.name]
 
 
-def _require_rows(tables: Sequence[Mapping[str, Table]]) -> None:
+def _require_rows(tables: Sequence[Places]) -> None:
     """Refuse tables that a scheme cannot be fitted to, before the first fit takes its time."""
     for places in tables:
         name, table = next(iter(places.items()))
@@ -168,7 +171,7 @@ def _require_rows(tables: Sequence[Mapping[str, Table]]) -> None:
 
 def _fit(
     scheme: EmbeddingScheme,
-    places: Mapping[str, Table],
+    places: Places,
     *,
     visits: int | None,
     seed: int,
@@ -181,14 +184,13 @@ def _fit(
     return fit
 
 
-def _report(
-    places: Mapping[str, Table], scheme: EmbeddingScheme, fit: Distillation | None, *, seconds: float
-) -> Replacement:
+def _report(places: Places, scheme: EmbeddingScheme, fit: Distillation | None, *, seconds: float) -> Replacement:
     table = next(iter(places.values()))
+    rows, dim = table.weight.shape
     return Replacement(
         names=tuple(places),
-        rows=table.num_embeddings,
-        embedding_dim=table.embedding_dim,
+        rows=rows,
+        embedding_dim=dim,
         bytes_before=table.weight.numel() * table.weight.element_size(),
         bytes_after=scheme.num_bytes,
         parameters_before=table.weight.numel(),
@@ -199,14 +201,14 @@ def _report(
     )
 
 
-def put_in_place(model: nn.Module, places: Mapping[str, Table], scheme: EmbeddingScheme) -> None:
+def put_in_place(model: nn.Module, places: Places, scheme: EmbeddingScheme) -> None:
     """Put a new module at each of the names.
 
     Names that had one module get one module again. Modules that shared a table share the scheme.
     """
-    drop_ins: dict[int, nn.Module] = {}
+    drop_ins: dict[int, DropIn] = {}
     for name, table in places.items():
         if id(table) not in drop_ins:
             drop_ins[id(table)] = drop_in_for(table, scheme)
-        model.set_submodule(name, drop_ins[id(table)])
+        put_at(model, name, drop_ins[id(table)])
     scheme.requires_grad_(next(iter(places.values())).weight.requires_grad)
