@@ -11,10 +11,10 @@ from tableless.files.whole import Line
 
 from . import (
     choices,
+    clicks,
     deepfm,
     elsewhere,
     experts,
-    features,
     few_bits,
     figure2,
     figure3,
@@ -75,7 +75,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Learning online": online,
     "Experts": experts,
     "Teacher": teacher,
-    "Joint features": features,
+    "Click models: several columns": clicks,
     "Replacing the tables of a DeepFM": deepfm,
     "Weights in few bits": few_bits,
     "Choices: constants of the library": choices,

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
+    from .serving.click_door import TrainedClickModel, load_clicks, train_clicks
     from .serving.hub import load
     from .serving.model import TrainedModel
 
@@ -73,6 +74,7 @@ __all__ = [
     "Replacements",
     "SideFeatures",
     "TrainConfig",
+    "TrainedClickModel",
     "TrainedFromNothing",
     "TrainedModel",
     "choose_scheme",
@@ -83,6 +85,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "load_clicks",
     "load_replaced",
     "load_scheme",
     "replace_embeddings",
@@ -90,6 +93,7 @@ __all__ = [
     "save_scheme",
     "to_ids",
     "train",
+    "train_clicks",
 ]
 
 # These are imported when they are first used: they need polars and pyarrow, and a program that only embeds does not.
@@ -98,12 +102,15 @@ _LATER = {
     "MLP": ".recommender.models",
     "Progress": ".recommender.progress",
     "TrainConfig": ".recommender.training",
+    "TrainedClickModel": ".serving.click_door",
     "TrainedModel": ".serving.model",
     "compare": ".recommender.comparison",
     "evaluate": ".api",
     "export": ".api",
     "load": ".serving.hub",
+    "load_clicks": ".serving.click_door",
     "train": ".api",
+    "train_clicks": ".serving.click_door",
 }
 
 
