@@ -35,21 +35,21 @@ class ClickSource:
 
 SOURCES = {
     "movielens-1m": ClickSource(
-        "ML-1M, every second user: four stars or more?",
+        "ML-1M, every fourth user: four stars or more?",
         "user_id,item_id,genres:|,year,gender,age,occupation,zip",
-        every=2,
+        every=4,
         label="rating",
         min_rating=4,
     ),
     "globo": ClickSource(
-        "Globo, every tenth user: clicks, two drawn articles each",
+        "Globo, every twentieth user: clicks, two drawn articles each",
         "user_id,item_id,environment,device_group,os,country,region,referrer_type",
-        every=10,
+        every=20,
     ),
     "bookcrossing": ClickSource(
-        "Book-Crossing 5-core, every second user: books, two drawn ones each",
+        "Book-Crossing 5-core, every fourth user: books, two drawn ones each",
         "user_id,item_id,author,publisher,location,age:buckets",
-        every=2,
+        every=4,
         item_columns=("author", "publisher"),
     ),
 }

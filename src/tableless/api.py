@@ -1,7 +1,4 @@
-"""The commands as functions: `train`, `evaluate` and `export`, with the same results to the last digit.
-
-(`compare` is in recommender/comparison.py, `load` beside the model that it loads.)
-"""
+"""The commands as functions, with the same results to the last digit (`compare` is in recommender/comparison.py)."""
 
 from __future__ import annotations
 
@@ -127,13 +124,12 @@ def train(
             cache_dir=cache_dir,
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
-        directory = folder / "run" if out is None else Path(out)
         train_and_measure(
             recorded,
             model_config,
             config or TrainConfig(),
             parts,
-            out=directory,
+            out=(directory := folder / "run" if out is None else Path(out)),
             resume=resume,
             device=device,
             with_example_users=example_users,

@@ -113,7 +113,7 @@ def test_a_stream_is_measured_window_by_window(scheme):
 @pytest.mark.parametrize("scheme", [clicks.FULL, *clicks.SMALL])
 def test_click_models_of_every_scheme_learn_from_the_same_tables(scheme, monkeypatch):
     monkeypatch.setattr("tableless.recommender.clicks.sizing.FEW_VALUES", 12)  # so that users and items count as many
-    monkeypatch.setattr("tableless.recommender.clicks.click_recipe.FINE_TUNING_EPOCHS", 1)
+    monkeypatch.setattr("tableless.recommender.clicks.click_recipe.TUNING_EPOCHS", 1)
     model = {"backbone": "fm", "scheme": scheme, "budget": "1/2", "embedding_dim": 8}
     results = clicks.perform({"data": WORLD, "model": model, "train": {"num_negatives": 2, "seed": 0, "epochs": 2}})
     expected = ["tables", "fit", "tuning"] + (["rounding"] if scheme in ("dhe", "joint") else [])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,29 +17,36 @@ from .options import was_typed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        help="Train a click model on these columns: user,item,device. With what they are: genres:| (lists by a "
-        "separator), zip:string, price:number, age:buckets."
-    ),
-]
-Label = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of the answers, 0 or 1; with --min-rating a rating. Without it, items that were not chosen are "
-        "drawn (--item-col)."
-    ),
-]
-ItemColumns = Annotated[
-    str | None, typer.Option(help="Without --label: columns that an item brings with it, such as author,publisher.")
-]
-ColumnSchemes = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns with schemes of their own, with bytes if they shall have others: user=coded,item=dhe:64KB."
-    ),
-]
+
+@dataclass(frozen=True)
+class ClickOptions:
+    """What only click models have."""
+
+    columns: str | None = field(
+        default=None,
+        metadata={
+            "help": "Train a click model on these columns: user,item,device. With what they are: genres:| (lists by a "
+            "separator), zip:string, price:number, age:buckets."
+        },
+    )
+    label: str | None = field(
+        default=None,
+        metadata={
+            "help": "Column of the answers, 0 or 1; with --min-rating a rating. Without it, items that were not chosen "
+            "are drawn (--item-col)."
+        },
+    )
+    item_columns: str | None = field(
+        default=None,
+        metadata={"help": "Without --label: columns that an item brings with it, such as author,publisher."},
+    )
+    column_schemes: str | None = field(
+        default=None,
+        metadata={
+            "help": "Columns with schemes of their own, with bytes if they shall have others: user=coded,item=dhe:64KB."
+        },
+    )
+
 
 _ONLY_FOR_CLICKS = ("label", "item_columns", "column_schemes")
 _USED = frozenset(
@@ -51,29 +59,23 @@ _USED = frozenset(
 )  # fmt: skip
 
 
-def refuse_without_columns(context: typer.Context, model: ModelConfig) -> None:
-    """Refuse what only click models have, where no columns are named."""
-    model.require_recommender()
-    typed = [f"--{name.replace('_', '-')}" for name in _ONLY_FOR_CLICKS if was_typed(context, name)]
-    if typed:
-        raise ValueError(f"{', '.join(typed)} is for a click model; name its columns: --columns user,item,device")
-
-
 def train_click_run(
     context: typer.Context,
     data: DataConfig,
     model: ModelConfig,
     training: TrainConfig,
+    clicks: ClickOptions,
     *,
-    columns: str,
-    label: str | None,
-    item_columns: str | None,
-    column_schemes: str | None,
     out: Path | None,
     device: str,
     as_json: bool,
-) -> None:
-    """Train a click model, measure it, and print what came out."""
+) -> bool:
+    """Train a click model, measure it, and print what came out. False: none is meant, since no columns are named."""
+    if clicks.columns is None:
+        model.require_recommender()
+        if typed := [f"--{name.replace('_', '-')}" for name in _ONLY_FOR_CLICKS if was_typed(context, name)]:
+            raise ValueError(f"{', '.join(typed)} is for a click model; name its columns: --columns user,item,device")
+        return False
     from ..data.clicks.columns import parse_columns
     from ..data.clicks.reading import ClickConfig, read_clicks
     from ..data.clicks.split import split_clicks
@@ -83,12 +85,19 @@ def train_click_run(
     from .output import ProgressBar
 
     _refuse_what_clicks_ignore(context)
-    names = tuple(filter(None, (name.strip() for name in (item_columns or "").split(","))))
+    names = tuple(filter(None, (name.strip() for name in (clicks.item_columns or "").split(","))))
     read = ClickConfig(
-        data.data, parse_columns(columns), label, data.item_col, names, data.time_col, data.row_rules, data.data_dir
+        data.data,
+        parse_columns(clicks.columns),
+        clicks.label,
+        data.item_col,
+        names,
+        data.time_col,
+        data.row_rules,
+        data.data_dir,
     )
     backbone = model.backbone if was_typed(context, "backbone") else ClickModelConfig.backbone
-    own = ClickModelConfig(backbone, model.scheme, model.budget, model.embedding_dim, _by_column(column_schemes))
+    own = ClickModelConfig(backbone, model.scheme, model.budget, model.embedding_dim, _by_column(clicks.column_schemes))
     with ProgressBar(quiet=as_json) as progress:
         split = split_clicks(read_clicks(read, report=progress.tell), seed=training.seed)
         rows = (len(part) for part in (split.train, split.validation, split.test))
@@ -97,10 +106,11 @@ def train_click_run(
         _, results = train_and_measure_clicks(read, own, training, split, out=out, device=device, watchers=watchers)
     if as_json:
         print(json.dumps(results | ({"out": str(out)} if out else {})))
-        return
+        return True
     print_click_results(results)
     if out is not None:
         print(f"The model is in {out}. Try: tableless serve {out}")
+    return True
 
 
 def evaluate_click_model(

@@ -207,21 +207,9 @@ def train_clicks(
             RowRules(drop_missing, None, min_rating, date_format),
             None if data_dir is None else str(data_dir),
         )
-        is_in_memory = Path(read.data).parent == folder
-        train_config = config or TrainConfig()
-        split = split_clicks(read_clicks(read, report=listener.on_note), seed=train_config.seed)
         directory = folder / "run" if out is None else Path(out)
-        _, results = train_and_measure_clicks(
-            read,
-            model_config,
-            train_config,
-            split,
-            out=directory,
-            recorded_as=Path(read.data).name if is_in_memory else None,
-            device=device,
-            watchers=ClickWatchers(listener.on_note, listener.on_batch, partial(_tell_epoch, listener)),
-        )
-        listener.on_results(results)
+        recorded_as = Path(read.data).name if Path(read.data).parent == folder else None
+        _train(read, model_config, config or TrainConfig(), directory, listener, recorded_as=recorded_as, device=device)
         model = load_clicks(directory)
         model.trained_on = read.data
         weakref.finalize(model, stack.pop_all().close)
@@ -243,6 +231,24 @@ def evaluate_clicks(
             test=None if test is None else as_path(test, folder, name="test"),
             data_dir=None if data_dir is None else str(data_dir),
         )
+
+
+def _train(
+    read: ClickConfig,
+    model_config: ClickModelConfig,
+    train_config: TrainConfig,
+    directory: Path,
+    listener: Listener,
+    *,
+    recorded_as: str | None,
+    device: str,
+) -> None:
+    """Train and measure, and leave the run in a directory."""
+    split = split_clicks(read_clicks(read, report=listener.on_note), seed=train_config.seed)
+    watchers = ClickWatchers(listener.on_note, listener.on_batch, partial(_tell_epoch, listener))
+    settings: dict[str, Any] = {"out": directory, "recorded_as": recorded_as, "device": device, "watchers": watchers}
+    _, results = train_and_measure_clicks(read, model_config, train_config, split, **settings)
+    listener.on_results(results)
 
 
 def _tell_epoch(listener: Listener, report: ClickEpoch) -> None:

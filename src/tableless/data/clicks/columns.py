@@ -128,7 +128,9 @@ def ids_in(values: pl.Series, column: Column, place: RowPlace) -> NDArray[np.int
     if not len(frame):
         return found
     if frame["value"].dtype.is_nested():
-        raise DataError(f"{place(0)}: {frame['value'][0]!r} (column {column.name!r}) is no single value")
+        raise DataError(
+            f"{place(0)}: {frame['value'].head(1).to_list()[0]!r} (column {column.name!r}) is no single value"
+        )
     if column.id_kind == "integer" and not (frame["value"].dtype.is_numeric() or frame["value"].dtype == pl.String):
         raise _no_integer(frame["value"], 0, column, place)
     try:
@@ -195,7 +197,7 @@ def _kind_of(values: pl.Series) -> ColumnKind:
         return "string"
     if values.str.contains(r"^(0|-?[1-9][0-9]{0,18})(\.0*)?$").all():
         return "integer"
-    return "number" if values.str.contains(r"^-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$").all() else "string"
+    return "number" if values.str.contains(r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?$").all() else "string"
 
 
 def _elements(values: pl.Series, column: Column) -> pl.Series:

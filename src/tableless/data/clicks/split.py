@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..interactions import DataError
 from .columns import Column
-from .table import ClickTable, IdData, ListData, NumberData, Places
+from .table import ClickTable, IdData, ListData, NumberData, TableRows
 
 HELD_OUT = 0.1
 """The share of the rows that is test, and of those that are validation."""
@@ -39,8 +39,8 @@ class Examples:
     """Rows with answers. The item's columns are those of `item_rows`."""
 
     table: ClickTable
-    rows: Places
-    item_rows: Places
+    rows: TableRows
+    item_rows: TableRows
     labels: NDArray[np.float32]
 
     def __len__(self) -> int:
@@ -63,9 +63,9 @@ class ClickSplit:
     """Which rows are for what."""
 
     table: ClickTable
-    train: Places
-    validation: Places
-    test: Places
+    train: TableRows
+    validation: TableRows
+    test: TableRows
 
     @cached_property
     def known(self) -> dict[str, Known]:
@@ -79,7 +79,7 @@ class ClickSplit:
         found = {name: own.values[self.train] for name, own in data.items()}
         return {name: values[~np.isnan(values)] for name, values in found.items()}
 
-    def examples(self, rows: Places, *, num_negatives: int, random: np.random.Generator) -> Examples:
+    def examples(self, rows: TableRows, *, num_negatives: int, random: np.random.Generator) -> Examples:
         """Examples of some rows. Without labels, `num_negatives` known items are drawn for each action, all alike."""
         if self.table.labels is not None:
             return Examples(self.table, rows, rows, self.table.labels[rows])
@@ -90,7 +90,7 @@ class ClickSplit:
         return Examples(self.table, np.repeat(rows, 1 + num_negatives), item_rows.reshape(-1), labels.reshape(-1))
 
     @cached_property
-    def _rows_of_items(self) -> Places:
+    def _rows_of_items(self) -> TableRows:
         """For each item that training knows, a row that has it."""
         assert self.table.item is not None
         data = self.table.data[self.table.item]
@@ -122,7 +122,7 @@ def split_clicks(table: ClickTable, *, seed: int = 0) -> ClickSplit:
     return split
 
 
-def _require_both_answers(table: ClickTable, rows: Places, part: str) -> None:
+def _require_both_answers(table: ClickTable, rows: TableRows, part: str) -> None:
     """Where all answers are alike, nothing can be learned or measured."""
     if table.labels is None:
         return

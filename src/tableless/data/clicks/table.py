@@ -18,7 +18,7 @@ from .columns import LONGEST_LIST, MISSING, Column, ids_in, lists_in, numbers_in
 if TYPE_CHECKING:
     import polars as pl
 
-Places = NDArray[np.int64]
+TableRows = NDArray[np.int64]
 """Rows of a table, by their places in it."""
 
 
@@ -26,7 +26,7 @@ class ColumnData(ABC):
     """The values of one column."""
 
     @abstractmethod
-    def inputs(self, rows: Places) -> Tensor:
+    def inputs(self, rows: TableRows) -> Tensor:
         """What a model is fed for some rows, the first axis."""
 
 
@@ -37,7 +37,7 @@ class IdData(ColumnData):
     ids: NDArray[np.int64]  # [values] the distinct ids
     codes: NDArray[np.int32]  # [rows] which of them
 
-    def inputs(self, rows: Places) -> Tensor:
+    def inputs(self, rows: TableRows) -> Tensor:
         """Int64 [n]."""
         return torch.from_numpy(self.ids[self.codes[rows]])
 
@@ -50,12 +50,12 @@ class ListData(ColumnData):
     codes: NDArray[np.int32]  # of all lists, one after the other
     starts: NDArray[np.int64]  # [rows + 1]
 
-    def inputs(self, rows: Places) -> Tensor:
+    def inputs(self, rows: TableRows) -> Tensor:
         """Int64 [n, longest], filled up with `MISSING`."""
         counts = self.starts[rows + 1] - self.starts[rows]
         return padded(self.ids[self.codes[self.places_of(rows)]], counts)
 
-    def places_of(self, rows: Places) -> Places:
+    def places_of(self, rows: TableRows) -> TableRows:
         """Where the ids of some rows stand among all codes."""
         counts = self.starts[rows + 1] - self.starts[rows]
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -68,7 +68,7 @@ class NumberData(ColumnData):
 
     values: NDArray[np.float32]  # [rows]; NaN where it is missing
 
-    def inputs(self, rows: Places) -> Tensor:
+    def inputs(self, rows: TableRows) -> Tensor:
         """Float32 [n]."""
         return torch.from_numpy(self.values[rows])
 
@@ -85,13 +85,13 @@ class ClickTable:
     item: str | None  # without labels: the column that negatives are drawn for
     of_item: frozenset[str] = frozenset()  # the columns that an item brings with it, and the item itself
 
-    def inputs(self, rows: Places, item_rows: Places | None = None) -> dict[str, Tensor]:
+    def inputs(self, rows: TableRows, item_rows: TableRows | None = None) -> dict[str, Tensor]:
         """What a model is fed: the columns of `rows`, but those of the item from `item_rows`."""
         own = rows if item_rows is None else item_rows
         return {name: data.inputs(own if name in self.of_item else rows) for name, data in self.data.items()}
 
 
-def padded(ids: NDArray[np.int64], counts: Places) -> Tensor:
+def padded(ids: NDArray[np.int64], counts: TableRows) -> Tensor:
     """Ids of lists, one after the other, and the length of each list -> int64 [lists, longest]; at least one column."""
     longest = min(LONGEST_LIST, max(1, int(counts.max(initial=0))))
     filled = np.full((len(counts), longest), MISSING, np.int64)
@@ -141,7 +141,8 @@ def _series(values: Any, column: Column) -> pl.Series:
     if type(values).__module__.partition(".")[0] == "pandas":
         return pl.Series(pl.from_pandas(values))
     try:
-        return pl.Series(column.name, values.tolist() if isinstance(values, (np.ndarray, Tensor)) else values)
+        plain = values.tolist() if isinstance(values, (np.ndarray, Tensor)) else values
+        return pl.Series(column.name, plain, dtype=pl.Float64 if column.is_number else None)
     except (TypeError, pl.exceptions.PolarsError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(f"column {column.name!r} needs a list of values of one kind ({reason})") from None

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from ...data.clicks.split import ClickSplit, Examples
 from ...data.clicks.table import IdData
+from ...kernels import Doubles
 from ...kernels.idle_cores import on_idle_cores
 from .click_model import ClickModel
-
-Doubles = NDArray[np.float64]
 
 _BATCH = 16_384
 _PRIOR = 10  # rows by which the rate of a rare value is drawn to the base rate

@@ -181,9 +181,9 @@ def _sized(
         )
     except BudgetTooSmall as error:
         raise ValueError(
-            f"of a budget of {config.budget}, {in_units(max(0, allowed.amount))} are left for the column {column!r}, "
-            f"and {name} takes {in_units(error.smallest)} at least; give a larger budget, or that column another scheme "
-            f"(column_schemes='{column}=coded')"
+            f"of a budget of {config.budget}, {in_units(max(0, allowed.amount))} are left for column {column!r}, "
+            f"and {name} takes {in_units(error.smallest)} at least; give a larger budget, or another "
+            f"scheme to that column (column_schemes='{column}=coded')"
         ) from None
 
 
