@@ -11,10 +11,10 @@ from tableless.files.whole import Line
 
 from . import (
     choices,
+    clicks,
     deepfm,
     elsewhere,
     experts,
-    features,
     few_bits,
     figure2,
     figure3,
@@ -77,8 +77,8 @@ SECTIONS: dict[str, ModuleType] = {
     "Learning online": online,
     "Experts": experts,
     "Teacher": teacher,
-    "Joint features": features,
     "Replacing tables: which scheme": replacing,
+    "Click models: several columns": clicks,
     "Replacing the tables of a DeepFM": deepfm,
     "Replacing the table of a sentence model": sentences,
     "Weights in few bits": few_bits,
