@@ -26,21 +26,17 @@ from ..data.loading import find_data
 from ..data.reading.batches import dropped_in_words
 from ..data.reading.files import sniff, stream_actions
 from ..embedding.budget import is_share, resolve_budget
-from ..embedding.hashing import split_mix_64
 from ..kernels.idle_cores import on_idle_cores
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
 from .models import Recommender, find_backbone
 from .run_directory import RunDirectory, item_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
+from .stream_samples import RESERVOIR, Reservoir
 from .training import TrainConfig
 from .training_loop import adam
 
 _Ids = NDArray[np.int64]
-
-RESERVOIR = 100_000
-"""Items kept to draw negatives from: 1.6 MB, and after training the list of what can be recommended."""
-
 
 @dataclass(frozen=True)
 class StreamReport:
@@ -50,45 +46,6 @@ class StreamReport:
     loss: float
     auc: float
     recent_auc: float
-
-
-class Reservoir:
-    """A uniform sample of the distinct values offered so far, of bounded size.
-
-    Kept are the values with the smallest hashes: each distinct value is as likely as any other, however often it came.
-    """
-
-    def __init__(self, capacity: int, seed: int) -> None:
-        self._capacity = capacity
-        self._seed = np.uint64(next(split_mix_64(seed)))
-        self._random = np.random.default_rng(seed)
-        self._hashes = np.empty(0, np.uint64)  # ascending
-        self.values = np.empty(0, np.int64)  # beside their hashes
-
-    def offer(self, values: _Ids) -> None:
-        """Let values in that are new and hash low enough."""
-        hashes = self._hash(values)
-        if len(self._hashes) == self._capacity:
-            hashes = hashes[low := hashes < self._hashes[-1]]
-            values = values[low]
-        place = np.minimum(np.searchsorted(self._hashes, hashes), max(len(self._hashes) - 1, 0))
-        new = self._hashes[place] != hashes if len(self._hashes) else np.ones(len(hashes), np.bool_)
-        if new.any():
-            both = np.concatenate([self._hashes, hashes[new]])
-            self._hashes, first = np.unique(both, return_index=True)
-            self.values = np.concatenate([self.values, values[new]])[first][: self._capacity]
-            self._hashes = self._hashes[: self._capacity]
-
-    def draw(self, *shape: int) -> _Ids:
-        """Values at random."""
-        return self.values[self._random.integers(0, len(self.values), shape)]
-
-    def _hash(self, values: _Ids) -> NDArray[np.uint64]:
-        """A bijection, so that different values never share a hash."""
-        z = values.view(np.uint64) ^ self._seed
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
 
 
 @keeping_freed_memory()
