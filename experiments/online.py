@@ -152,23 +152,30 @@ def runs_of(data: str, scheme: str) -> list[Settings]:
     return [{**shape, "scheme": scheme, "tuned": TUNED[scheme], "seed": seed} for seed in SEEDS]
 
 
-EXPERIMENT = Experiment("online", list(chain.from_iterable(runs_of(data, way) for data in NAMES for way in WAYS)), perform)
+EXPERIMENT = Experiment(
+    "online", list(chain.from_iterable(runs_of(data, way) for data in NAMES for way in WAYS)), perform
+)
 
 
 def section(lines: Sequence[Line]) -> str:
     """For each stream a table and the curves."""
     finished = Finished(lines)
     parts = [
-        "Not in the paper. Actions in time order, in batches of 1024: each is predicted, then learned from, against four "
-        "items drawn from those seen so far, and against four drawn by popularity that halves with every 10,000 actions. "
-        "Nothing is known beforehand. `dhe` is the library's stream learner. It, `hashing-trick` and the growing table "
-        "have a quarter of the bytes that rows of 32 numbers would take for all ids; the growing table has rows of 8 "
-        "numbers, and once rows of 32. All settings were chosen on the first fifth of Globo, of 24 drawn for each way. "
-        "An item's first clicks are its own, whenever they come. The last columns ask about the actions of the first "
+        "Not in the paper. Actions in time order, in batches of 1024: each is predicted, then learned from, against "
+        "four items drawn from those seen so far, and against four drawn by popularity that halves with every 10,000 "
+        "actions. Nothing is known beforehand. `dhe` is the library's stream learner. It, `hashing-trick` and the "
+        "growing table have a quarter of the bytes that rows of 32 numbers would take for all ids; the growing table "
+        "has rows of 8 numbers, and once rows of 32. All settings were chosen on the first fifth of Globo, of 24 drawn "
+        "for each way. An item's first clicks are its own, whenever they come. The last columns ask about the actions "
+        "of the first "
         "twentieth again, among its own items: what is lost between them is forgotten."
     ]
     for data, name in NAMES.items():
-        parts += [f"### {name}", table(_HEADINGS, [_row(finished, data, way) for way in WAYS]), _picture(finished, data)]
+        parts += [
+            f"### {name}",
+            table(_HEADINGS, [_row(finished, data, way) for way in WAYS]),
+            _picture(finished, data),
+        ]
     return "\n\n".join(parts)
 
 

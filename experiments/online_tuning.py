@@ -46,7 +46,7 @@ def drawn_settings(way: str) -> list[dict[str, Any]]:
     random, choices = np.random.default_rng(0), _CHOICES[_OF_WAY[way]]
     drawn = []
     for _ in range(DRAWS):
-        own = {name: values[random.integers(len(values))] for name, values in choices.items()}
+        own = {name: values[int(random.integers(len(values)))] for name, values in choices.items()}
         rates = {} if way == "dhe" else {"rates": [own.pop(f"{name}_rate") for name in ("user", "item", "bias")]}
         drawn.append(own | rates)
     return drawn
@@ -82,7 +82,7 @@ def section(lines: Sequence[Line]) -> str:
             figures = [f"{100 * value:.2f}" for value in (merits[0], merits[len(merits) // 2], merits[-1])]
             chosen = ", ".join(f"{name} {value}" for name, value in (best(way, lines) or {}).items())
             rows.append([way, str(len(merits)), *figures, chosen])
-    says = "The mean of both AUCs on the first fifth of Globo, one seed: the best, the median and the worst of the settings."
+    says = "The mean of both AUCs on the first fifth of Globo, one seed: the best, median and worst of the settings."
     return f"{says}\n\n{table(['way', 'settings', 'best', 'median', 'worst', 'best settings'], rows)}"
 
 

@@ -8,9 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from tableless.embedding.budget import Allowance
 from tableless.embedding.hashing import HashFamily
 from tableless.kernels import Floats, Int64s
 from tableless.recommender.stream_learner import Prediction, StreamConfig, StreamLearner
@@ -103,7 +101,8 @@ class Tables:
 
         user, item = self._rows(0, batch.users), self._rows(1, batch.candidates)
         scores = np.empty(item.shape, np.float32)
-        loops.score_actions(user, item, *self._tables, np.zeros(len(self._tables[1]), np.float32), scores)
+        zeros = np.zeros(len(self._tables[1]), np.float32)
+        loops.score_actions(user, item, self._tables[0], self._tables[1], zeros, scores)
         return scores
 
     def learn(self, batch: Asked) -> None:
@@ -121,8 +120,9 @@ class Tables:
         slopes = np.zeros(len(corrections), np.float32)
         zeros = np.zeros_like(corrections)
         loops.learn_actions(
-            user, item, corrections, *self._tables, zeros, *self._squares, self._rates, self._adapts, slopes
-        )
+            user, item, corrections, self._tables[0], self._tables[1], zeros, self._squares[0], self._squares[1],
+            self._rates, self._adapts, slopes,
+        )  # fmt: skip
         self._counts *= 2.0 ** (-len(user) / StreamConfig.half_life)
         self._counts += np.bincount(item[:, 0], minlength=len(self._counts))
 
@@ -142,7 +142,7 @@ class Learner:
     """The library's stream learner, on the candidates of the experiment."""
 
     def __init__(self, *, num_bytes: int, seed: int, **config: Any) -> None:
-        self._learner = StreamLearner(Allowance(num_bytes, "bytes"), StreamConfig(DIM, seed=seed, **config))
+        self._learner = StreamLearner(f"{num_bytes}B", StreamConfig(DIM, seed=seed, **config))
         self._predicted: Prediction | None = None
 
     def score(self, batch: Asked) -> Floats:

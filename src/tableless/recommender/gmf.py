@@ -97,12 +97,19 @@ class GMF(Recommender):
         """With the counts of popularity: a budget limits these as well."""
         return super().embedding_bytes + (0 if self.popularity is None else self.popularity.num_bytes)
 
+    def sizes(self, num_ids: int | None) -> dict[str, Any]:
+        """With the bytes of popularity."""
+        sizes = super().sizes(num_ids)
+        if self.popularity is not None:
+            sizes["bytes_by_part"] |= {"popularity": {"counts": self.popularity.num_bytes}}
+        return sizes
+
     def score(self, users: Tensor, items: Tensor) -> Tensor:
         """Vectors [batch, dim] and [batch, candidates, item dim] -> [batch, candidates]."""
         return torch.bmm(items, self.prepare_users(users).unsqueeze(-1)).squeeze(-1) + self.bias
 
     def prepare_users(self, users: Tensor) -> Tensor:
-        """The weight is applied once per user, not once per pair. Behind it stands the 1 that popularity is taken by."""
+        """The weight is applied once per user, not once per pair. Then a 1, by which popularity is taken."""
         weighted = users * self.weight
         return weighted if self.popularity is None else torch.cat([weighted, torch.ones_like(weighted[..., :1])], -1)
 

@@ -19,6 +19,7 @@ from .backbone import Recommender, TableTarget, rows_of_table
 from .gmf import GMF
 from .pair_scores import Layers, after_first, score_everything, score_pairs
 
+
 class MLP(Recommender):
     """A deep network over user and item vector side by side: 256, 128, 64, then `embedding_dim` (section 4.1.3).
 

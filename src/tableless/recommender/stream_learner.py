@@ -7,20 +7,20 @@ has what its popularity of late adds (popularity.py). Against forgetting, a part
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ..embedding.budget import Allowance, BudgetTooSmall
+from ..embedding.budget import BYTES_PER_PARAMETER, Allowance, Budget, BudgetTooSmall, resolve_budget
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..kernels import Floats, Int64s
 from .models import GMF
 from .popularity import DecayedCounts, PopularityBias
 from .stream_samples import RESERVOIR, PastActions, RecentItems, Reservoir
 from .stream_side import WAYS, StreamSide, Vectors
-
 
 _PAST = 100_000  # actions to learn again
 _HASHES = 32
@@ -56,6 +56,10 @@ class StreamConfig:
     initial_std: float = 0.1
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.num_negatives < 2:
+            raise ValueError(f"num_negatives is {self.num_negatives}; it must be at least 2, one of each kind")
+
 
 class Prediction:
     """A batch that was predicted, with what learning it needs as well."""
@@ -70,14 +74,18 @@ class StreamLearner:
     """Learns from (user, item) actions, batch by batch.
 
     Args:
-        budget: Bytes of the model: rows, networks and counts.
+        budget: Of the model, with rows, networks and counts: `"16MB"`, or a number of parameters, of four bytes each.
+            The learner itself takes about three times as much, and some 3 MB for its samples.
         config: How it learns.
+
+    Raises:
+        ValueError: The budget is too small, or is a share of a table, which a stream does not have.
 
     Example:
         ```python
         import numpy as np
         from tableless.recommender.stream_learner import StreamConfig, StreamLearner
-        from tableless.embedding.budget import Allowance, BudgetTooSmall
+        from tableless.embedding.budget import BYTES_PER_PARAMETER, Allowance, Budget, BudgetTooSmall, resolve_budget
 
         learner = StreamLearner(Allowance(400_000, "bytes"), StreamConfig())
         users, items = np.array([1, 2, 3]), np.array([7, 7, 8])
@@ -87,9 +95,10 @@ class StreamLearner:
         ```
     """
 
-    def __init__(self, budget: Allowance, config: StreamConfig = StreamConfig()) -> None:  # noqa: B008 - frozen
+    def __init__(self, budget: Budget, config: StreamConfig = StreamConfig()) -> None:
         self.config = config
-        shape = _shape(budget, config.embedding_dim)
+        allowed = resolve_budget(budget, embedding_dim=config.embedding_dim, vocab_size=1)
+        shape = _shape(allowed, config.embedding_dim)
         self.users, self.items = (
             StreamSide(
                 DeepHashEmbedding(
@@ -108,7 +117,12 @@ class StreamLearner:
             )
             for side, (rows, constant) in enumerate(((shape.user_rows, 1.0), (shape.item_rows, None)))
         )
-        sketch: dict[str, Any] = {"width": shape.cells, "depth": _SKETCH_ROWS, "half_life": config.half_life, "seed": config.seed}
+        sketch: dict[str, Any] = {
+            "width": shape.cells,
+            "depth": _SKETCH_ROWS,
+            "half_life": config.half_life,
+            "seed": config.seed,
+        }
         self.popularity = PopularityBias(**sketch)
         self._adam = torch.optim.Adam(self.popularity.parameters(), config.popularity_rate)
         self._user_counts = DecayedCounts(**sketch)  # to choose who has a row; no part of the model
@@ -125,13 +139,19 @@ class StreamLearner:
     def candidates(self, items: Int64s) -> Int64s:
         """Each item and its negatives: [actions, 1 + negatives]."""
         random, half = self._random("negatives"), self.config.num_negatives // 2
+        rest = self.config.num_negatives - half
         self.seen.offer(items)
         anything = self.seen.values[random.integers(0, len(self.seen.values), (len(items), half))]
         if self._recent.num_actions:
-            recent = self._recent.draw(random, len(items), half)
+            recent = self._recent.draw(random, len(items), rest)
         else:
-            recent = random.choice(items, (len(items), half))
+            recent = random.choice(items, (len(items), rest))
         return np.concatenate([items[:, None], anything, recent], axis=1)
+
+    def by_kind_of_negative(self, scores: Floats) -> tuple[Floats, Floats]:
+        """Scores [actions, 1 + negatives] twice: with the negatives from all items, and with those by popularity."""
+        half = self.config.num_negatives // 2
+        return scores[:, : 1 + half], np.delete(scores, np.s_[1 : 1 + half], axis=1)
 
     def predict(self, users: Int64s, candidates: Int64s) -> Prediction:
         """The scores of new actions, before anything is learned of them. Past actions are added, to be learned too."""
@@ -148,8 +168,7 @@ class StreamLearner:
         with torch.no_grad():
             biases = self.popularity(torch.from_numpy(distinct_items)).numpy()
         scores = np.empty((num_new, candidates.shape[1]), np.float32)
-        vectors = [side.vectors for side in looked_up]
-        loops.score_actions(user[:num_new], item[:num_new], *vectors, biases, scores)
+        loops.score_actions(user[:num_new], item[:num_new], looked_up[0].vectors, looked_up[1].vectors, biases, scores)
         return Prediction(scores, *looked_up, user, item)
 
     def learn(self, batch: Prediction) -> float:
@@ -220,20 +239,24 @@ class _Shape(NamedTuple):
 
 
 def _shape(allowed: Allowance, dim: int) -> _Shape:
-    """The sizes of all parts, for a budget in bytes."""
-    num_bytes = allowed.num_bytes
+    """The sizes of all parts, for a budget."""
+    shape = _shape_of(allowed.num_bytes, dim)
+    if min(shape.user_rows, shape.item_rows) < WAYS:
+        least = bisect_left(range(2**30), WAYS, key=lambda size: min(_shape_of(size, dim)[2:]))
+        raise BudgetTooSmall(allowed, least if allowed.unit == "bytes" else -(-least // BYTES_PER_PARAMETER))
+    return shape
+
+
+def _shape_of(num_bytes: int, dim: int) -> _Shape:
+    """With as many rows as are left when all else has its share, which may be none."""
     cells = max(_FEWEST, int(num_bytes * _SKETCH_SHARE) // _bytes_of_sketch(1))
     width = _FEWEST
     while width < _LARGEST_WIDTH and _bytes_of_networks(width + 1, dim) <= num_bytes * _NETWORK_SHARE:
         width += 1
-    row = 8 + 4 * dim
-    fixed = _bytes_of_sketch(cells) + _bytes_of_networks(width, dim) + _BYTES_BESIDE
-    user_rows = int((num_bytes - fixed) * _USER_SHARE) // row
-    item_rows = (num_bytes - fixed) // row - user_rows
-    if min(user_rows, item_rows) < WAYS:
-        least = _bytes_of_sketch(_FEWEST) + _bytes_of_networks(_FEWEST, dim) + _BYTES_BESIDE + 3 * WAYS * row
-        raise BudgetTooSmall(allowed, least if allowed.unit == "bytes" else -(-least // 4))
-    return _Shape(cells, width, user_rows, item_rows)
+    left = num_bytes - _bytes_of_sketch(cells) - _bytes_of_networks(width, dim) - _BYTES_BESIDE
+    rows = max(0, left) // (8 + 4 * dim)  # a row with its id
+    user_rows = int(rows * _USER_SHARE)
+    return _Shape(cells, width, user_rows, rows - user_rows)
 
 
 def _bytes_of_sketch(cells: int) -> int:

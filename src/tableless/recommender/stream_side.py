@@ -14,6 +14,7 @@ from torch import Tensor
 from ..embedding.deep_hash import DeepHashEmbedding, network_arguments
 from ..embedding.hashing import HashFamily, derive_seed
 from ..embedding.head_and_tail import HeadAndTail
+from ..embedding.rounded_matrix import values_of
 from ..kernels import Floats, Int64s
 
 WAYS = 8
@@ -102,7 +103,7 @@ class StreamSide:
 
     def teach(self, ids: Int64s, vectors: Floats, replayed: Int64s, random: np.random.Generator) -> None:
         """A step of the network: to the vectors given, to evicted rows, and to what the slow copy says of others."""
-        targets = [(ids, vectors), (replayed, _computed(self.slow, replayed))]
+        targets: list[tuple[Int64s, Floats]] = [(ids, vectors), (replayed, _computed(self.slow, replayed))]
         if len(self.lost_ids):
             some = random.integers(0, len(self.lost_ids), _AT_A_TIME)
             targets.append((self.lost_ids[some], self.lost_rows[some]))
@@ -114,8 +115,9 @@ class StreamSide:
         self.adam.zero_grad()
         torch.autograd.backward(loss)
         self.adam.step()
-        slow, fast = list(self.slow.parameters()), list(self.network.parameters())
-        torch._foreach_lerp_(slow, [weight.detach() for weight in fast], 1 - self.slowness)
+        pairs = zip(self.slow.parameters(), self.network.parameters(), strict=True)
+        for slow, fast in pairs:
+            slow.lerp_(fast.detach(), 1 - self.slowness)
 
     def scheme(self) -> HeadAndTail:
         """A copy, in the form that is stored and served."""
@@ -127,7 +129,7 @@ class StreamSide:
         scheme.tail.load_state_dict(self.network.state_dict())
         scheme.head.ids.copy_(torch.from_numpy(self.held[order]))
         with torch.no_grad():
-            scheme.head.table.copy_(torch.from_numpy(self.rows[order]))
+            values_of(scheme.head.table).copy_(torch.from_numpy(self.rows[order]))
         return scheme
 
     def _firsts(self, ids: Int64s) -> Int64s:
