@@ -1,7 +1,4 @@
-"""The commands as functions: `train`, `evaluate` and `export`, with the same results to the last digit.
-
-(`compare` is in recommender/comparison.py, `load` beside the model that it loads.)
-"""
+"""The commands as functions, with the same results to the last digit (`compare` is in recommender/comparison.py)."""
 
 from __future__ import annotations
 
@@ -15,12 +12,14 @@ from .data.config import DataConfig, FeatureConfig, FeatureUse, RowRules
 from .data.in_memory import Data, as_path, data_configs, feature_config, temporary_folder
 from .data.splits import Split
 from .embedding.budget import Budget
+from .recommender.clicks.click_runs import is_click_run
 from .recommender.features import load_features
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
 from .recommender.run_directory import RunDirectory
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
+from .serving.click_door import TrainedClickModel, evaluate_clicks
 from .serving.export.exporting import ExportReport, export_run
 from .serving.hub import PathName, find_run
 from .serving.items import seen_in_data
@@ -118,6 +117,7 @@ def train(
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
     model_config = ModelConfig(scheme, str(budget), new_ids, backbone, embedding_dim, dict(options or {}))
+    model_config.require_recommender()
     listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
         read, recorded = data_configs(
@@ -143,7 +143,7 @@ def train(
 
 
 def evaluate(
-    model: TrainedModel | PathName,
+    model: TrainedModel | TrainedClickModel | PathName,
     test: Data | None = None,
     *,
     data: Data | None = None,
@@ -192,6 +192,8 @@ def evaluate(
         print(tableless.evaluate(model)["auc"], tableless.evaluate(model, later)["ndcg@10"])
         ```
     """
+    if isinstance(model, TrainedClickModel) or (not isinstance(model, TrainedModel) and is_click_run(model)):
+        return evaluate_clicks(model, test, data, data_dir)
     known = model.trained_on if isinstance(model, TrainedModel) and data is None else None
     known_data, known_test, known_dir = (known.data, known.test, known.data_dir) if known else (None, None, None)
     data_dir = known_dir if data_dir is None else data_dir
@@ -211,7 +213,7 @@ def evaluate(
 
 
 def export(
-    model: TrainedModel | PathName,
+    model: TrainedModel | TrainedClickModel | PathName,
     out: PathName,
     *,
     format: Literal["onnx", "torch"] = "onnx",
@@ -240,7 +242,7 @@ def export(
         print([file.file for file in report.files])
         ```
     """
-    run = model.directory if isinstance(model, TrainedModel) else find_run(model).path
+    run = model.directory if isinstance(model, (TrainedModel, TrainedClickModel)) else find_run(model).path
     return export_run(run, out, format=format, precision=precision)
 
 

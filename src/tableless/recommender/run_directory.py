@@ -125,6 +125,11 @@ class RunDirectory:
         """The model, ready to score, and everything the config says."""
         self._require_model()
         config = read_json(self.config)
+        if config.get("kind") == "clicks":
+            raise ValueError(
+                f"{self.path} holds a click model, which scores rows of columns and recommends nothing; "
+                "tableless.load_clicks loads it, and `tableless serve` serves it"
+            )
         model = read_model(self.path, config.get("model"), build_recommender)
         for side, added in self.added.items():
             describe_ids(model, config, side, added.read())

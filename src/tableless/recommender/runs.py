@@ -24,12 +24,14 @@ from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import AUTO, SCHEMES, budget_advice, choose_scheme
 from ..hints import did_you_mean, require_known_name
 from ..kernels.idle_cores import on_idle_cores
+from .clicks.backbones import CLICK_BACKBONES
+from .clicks.sizing import JOINT
 from .distributed import Processes
 from .evaluation import popularity_warning
 from .features import SIDES, Features, kinds_of
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
-from .models import Recommender, describe_recommender, find_backbone
+from .models import BACKBONES, Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
 from .run_directory import Side
 from .stage_settings import with_loss
@@ -59,14 +61,25 @@ class ModelConfig:
         default=False,
         metadata={"option": "--new-ids", "help": "With the scheme auto: it will be asked about ids that are not here."},
     )
-    backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
+    backbone: str = field(
+        default="gmf", metadata={"help": "gmf or mlp; with --columns fm, deepfm (the default there), dcn or dlrm."}
+    )
     embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
 
     def __post_init__(self) -> None:
-        require_known_name("scheme", self.scheme, (*SCHEMES, AUTO))
-        find_backbone(self.backbone)
+        require_known_name("scheme", self.scheme, (*SCHEMES, AUTO, JOINT))
+        require_known_name("backbone", self.backbone, (*BACKBONES, *CLICK_BACKBONES))
         require_budget(self.budget)
+
+    def require_recommender(self) -> None:
+        """Refuse what only click models have."""
+        for name, value, own in (("backbone", self.backbone, CLICK_BACKBONES), ("scheme", self.scheme, (JOINT,))):
+            if value in own:
+                raise ValueError(
+                    f"{name}={value!r} is for a click model; name its columns by --columns user,item,device (in "
+                    "Python: tableless.train_clicks)"
+                )
 
 
 def require_budget(budget: Budget) -> None:
