@@ -67,7 +67,7 @@ class FeatureColumns:
     def _problem(self, row: Mapping[str, Any]) -> str | None:
         known = {column.name: column for column in self.columns}
         for name, value in row.items():
-            if name in (self.id_name, "id"):
+            if name in (self.id_name, "id", "title") and name not in known:  # a title is shown, and tells nothing
                 continue
             if name not in known:
                 listed = ", ".join(self.names)
