@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import torch
 from torch import Tensor, nn
 
+from ..embedding.by_field import BY_FIELD, EmbeddingByField
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.hashing import ENCODING_VERSION
 from ..embedding.scheme import EmbeddingScheme
@@ -33,12 +34,14 @@ _LARGEST_CONFIG = 1 << 27  # bytes: the tags of side features are listed in it
 # are few of them.
 _LOOPS, _FEW_TURNS = ("depth", "embedding_dim", "num_hashes", "num_bits"), 1 << 13
 
+_KINDS: dict[str, type[EmbeddingScheme]] = {**SCHEMES, BY_FIELD: EmbeddingByField}
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def describe_scheme(scheme: EmbeddingScheme) -> dict[str, Any]:
     """A scheme without its weights, as plain values: its name and its arguments."""
-    name = next(name for name, kind in SCHEMES.items() if kind is type(scheme))
+    name = next(name for name, kind in _KINDS.items() if kind is type(scheme))
     return {"scheme": name, "encoding_version": ENCODING_VERSION, "arguments": scheme.config}
 
 
@@ -49,8 +52,8 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
             f"this was saved with version {description['encoding_version']} of the encoding; this library speaks "
             f"version {ENCODING_VERSION}. Install the release of tableless that wrote it"
         )
-    require_known_name("scheme", description["scheme"], SCHEMES)
-    scheme = SCHEMES[description["scheme"]]
+    require_known_name("scheme", description["scheme"], _KINDS)
+    scheme = _KINDS[description["scheme"]]
     require_kinds(scheme, description["arguments"])
     return scheme(**{**scheme.old_defaults, **description["arguments"]})
 
@@ -181,6 +184,8 @@ def refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
     waiting = [description]
     while waiting:
         own = waiting.pop()
+        if isinstance(own, list):
+            waiting.extend(own)
         if not isinstance(own, dict):
             continue
         waiting.extend(own.values())
@@ -213,6 +218,10 @@ def require_kinds(constructed: type[Any], arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name in _NESTED and isinstance(value, Mapping):
             require_kinds(_NESTED[name], value)
+        elif name == "fields" and isinstance(value, list):
+            for field in value:
+                require_known_name("scheme", field["scheme"], SCHEMES)
+                require_kinds(SCHEMES[field["scheme"]], field["arguments"])
         elif name in hints and not _is_of_kind(value, hints[name]):
             wanted = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name]).replace("typing.", "")
             raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {wanted}")
