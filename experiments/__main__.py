@@ -18,7 +18,7 @@ _ORDER = [
         "few_bits",
         "choices",
         "elsewhere",
-        "features",
+        "clicks",
         "experts",
         "table7",
         "table4",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
+    from .serving.click_door import TrainedClickModel, load_clicks, train_clicks
     from .serving.hub import load
     from .serving.model import TrainedModel
 
@@ -76,6 +77,7 @@ __all__ = [
     "Replacements",
     "SideFeatures",
     "TrainConfig",
+    "TrainedClickModel",
     "TrainedFromNothing",
     "TrainedModel",
     "Tuning",
@@ -88,6 +90,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "load_clicks",
     "load_replaced",
     "load_scheme",
     "replace_embeddings",
@@ -95,6 +98,7 @@ __all__ = [
     "save_scheme",
     "to_ids",
     "train",
+    "train_clicks",
     "tune",
 ]
 
@@ -104,12 +108,15 @@ _LATER = {
     "MLP": ".recommender.models",
     "Progress": ".recommender.progress",
     "TrainConfig": ".recommender.training",
+    "TrainedClickModel": ".serving.click_door",
     "TrainedModel": ".serving.model",
     "compare": ".recommender.comparison",
     "evaluate": ".api",
     "export": ".api",
     "load": ".serving.hub",
+    "load_clicks": ".serving.click_door",
     "train": ".api",
+    "train_clicks": ".serving.click_door",
 }
 
 

@@ -102,7 +102,7 @@ def _table(title: str, rows: list[tuple[str, str]]) -> str:
     return f"<h3>{title}</h3><table>{lines}</table>"
 
 
-_SAFE = {
+SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -120,7 +120,7 @@ def page_routes(app: FastAPI) -> APIRouter:
         if name not in contents:
             raise Refusal(404, "There is no such file.")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(contents[name], media_type=kind, headers=_SAFE)
+        return Response(contents[name], media_type=kind, headers=SAFE_HEADERS)
 
     @router.get("/")
     async def page() -> Response:
@@ -132,7 +132,7 @@ def page_routes(app: FastAPI) -> APIRouter:
 
     @router.get("/docs")
     async def docs() -> Response:
-        return HTMLResponse(render(app.openapi()), headers=_SAFE)
+        return HTMLResponse(render(app.openapi()), headers=SAFE_HEADERS)
 
     return router
 
@@ -163,12 +163,12 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     app.include_router(page_routes(app))
     routes = frozenset({"/", "/docs", *app.openapi()["paths"]})
     if settings.token:
-        _declare_token(app.openapi())
+        declare_token(app.openapi())
     app.add_middleware(Limits, settings=settings, metrics=metrics, routes=routes)
     return app
 
 
-def _declare_token(schema: dict[str, Any]) -> None:
+def declare_token(schema: dict[str, Any]) -> None:
     """Say in the schema, which FastAPI keeps and hands out, where the token is needed."""
     schema.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"token": []}]
