@@ -117,7 +117,7 @@ def _cells_and_seeds(finished: Finished, cells: Sequence[tuple[list[Settings], s
     """A figure for each cell, and how many seeds the least of them has."""
     figures = [_figure(finished, runs, metric) for runs, metric in cells]
     for number, (runs, _) in enumerate(cells):
-        if figures[number] == NOT_RUN and any(finished.line(run) for run in runs):
+        if figures[number] == NOT_RUN and any("error" in (finished.line(run) or {}) for run in runs):
             figures[number] = INFEASIBLE
     counts = [len(found) for runs, metric in cells if (found := finished.values(runs, metric))]
     return [*figures, f"{min(counts, default=0)} of {len(cells[0][0])}"]

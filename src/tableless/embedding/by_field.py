@@ -43,6 +43,7 @@ class EmbeddingByField(EmbeddingScheme):
         self.parts = nn.ModuleList(_built(field) for field in fields)
         self.is_computed = any(part.is_computed for part in self._schemes)
         self.tuning_rate = min(part.tuning_rate for part in self._schemes)
+        self.fit_settings: dict[str, Any] = {}  # of `distil`, for fields that are fitted by steps
 
     @classmethod
     def of_schemes(cls, schemes: Sequence[EmbeddingScheme], sizes: Sequence[int]) -> Self:

@@ -193,7 +193,8 @@ def _fit(
 ) -> Distillation:
     rows = next(iter(places.values())).weight.detach().float()
     more: dict[str, Any] = {} if progress is None else {"progress": progress}
-    scheme.fit_settings = {"visits": visits, "seed": seed, **more}
+    if isinstance(scheme, EmbeddingByField):  # it fits each field by itself
+        scheme.fit_settings = {"visits": visits, "seed": seed, **more}
     fit = fit_to_rows(rows, scheme, visits=visits, seed=seed, **more)
     scheme.zero_grad()  # so that the caller does not find the gradients of the last step
     return fit

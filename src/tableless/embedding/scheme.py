@@ -64,8 +64,6 @@ class EmbeddingScheme(nn.Module, ABC):
     """Adam's rate when a fitted scheme is trained further on data (the last stage of the fast recipe)."""
     on_rows: Callable[[int, int], None] | None = None
     """If set, `fit_directly` may call it with how many rows are done, and how many there are."""
-    fit_settings: Mapping[str, Any] = {}
-    """Visits, seed and progress of the fit, for a scheme whose `fit_directly` fits others by steps."""
     embedding_dim: int
     old_defaults: ClassVar[Mapping[str, Any]] = {}
     """Arguments that older versions did not have. A scheme saved without one is built again with the value here."""
