@@ -35,8 +35,6 @@ _LARGEST_CONFIG = 1 << 27  # bytes: the tags of side features are listed in it
 # are few of them.
 _LOOPS, _FEW_TURNS = ("depth", "embedding_dim", "num_hashes", "num_bits"), 1 << 13
 
-_KINDS: dict[str, type[EmbeddingScheme]] = {**SCHEMES, BY_FIELD: EmbeddingByField}
-
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -44,8 +42,13 @@ def describe_scheme(scheme: EmbeddingScheme) -> dict[str, Any]:
     """A scheme without its weights, as plain values: its name and its arguments."""
     if isinstance(scheme, WithDescribedIds):
         return {**describe_scheme(scheme.inner), "described_ids": scheme.config}
-    name = next(name for name, kind in _KINDS.items() if kind is type(scheme))
+    name = next(name for name, kind in _kinds().items() if kind is type(scheme))
     return {"scheme": name, "encoding_version": ENCODING_VERSION, "arguments": scheme.config}
+
+
+def _kinds() -> dict[str, type[EmbeddingScheme]]:
+    """By name. `SCHEMES` is looked at each time, because a program may have put schemes of its own there."""
+    return {**SCHEMES, BY_FIELD: EmbeddingByField}
 
 
 def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
@@ -55,8 +58,8 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
             f"this was saved with version {description['encoding_version']} of the encoding; this library speaks "
             f"version {ENCODING_VERSION}. Install the release of tableless that wrote it"
         )
-    require_known_name("scheme", description["scheme"], _KINDS)
-    scheme = _KINDS[description["scheme"]]
+    require_known_name("scheme", description["scheme"], _kinds())
+    scheme = _kinds()[description["scheme"]]
     require_kinds(scheme, description["arguments"])
     built = scheme(**{**scheme.old_defaults, **description["arguments"]})
     if "described_ids" not in description:
