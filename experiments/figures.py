@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import deepfm, frontier, online
+from . import deepfm, frontier, online, replacing, sentences
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -84,18 +84,39 @@ def stream() -> str:
 
 
 def replaced_tables() -> str:
-    """What becomes of a DeepFM whose tables are replaced."""
-    finished = _finished(deepfm.EXPERIMENT)
-    ways = {
-        "as trained": deepfm.AS_TRAINED,
-        "with half": "1/2 parameters, distilled",
-        "with a quarter": "1/4 parameters, distilled",
-    }
-    figures = [f"{says} {_figure(finished, deepfm.runs(), f'{name}.auc')}" for says, name in ways.items()]
-    return (
-        "Test AUC of a DeepFM of torch-rechub on MovieLens-1M, by the parameters of its tables, without further "
-        f"training\n(`examples/replace_in_torch_rechub.py`): {', '.join(figures)}."
-    )
+    """What becomes of models of two libraries: as they were, with replaced tables, and tuned."""
+    finished, rows = _finished(deepfm.EXPERIMENT), []
+    name = "DeepFM of torch-rechub on MovieLens-1M: test AUC"
+    for scheme in deepfm.SCHEMES:
+        for budget in deepfm.BUDGETS:
+            ways = [deepfm.AS_TRAINED, *(f"{budget}, {way}" for way in ("distilled", "tuned"))]
+            figures = [_figure(finished, deepfm.runs(scheme), f"{way}.auc") for way in ways]
+            rows.append([name, f"`{scheme}`, {budget}", *figures])
+    finished = _finished(sentences.EXPERIMENT)
+    name = "all-MiniLM-L6-v2 of transformers on titles of books: neighbours that stay"
+    for scheme in sentences.SCHEMES:
+        for budget in sentences.BUDGETS:
+            runs = sentences.runs_of(scheme, budget)
+            figures = [_figure(finished, runs, f"{way}.recall") for way in sentences.WAYS]
+            rows.append([name, f"`{scheme}`, {budget}", "all", *figures])
+    return _plain_table(["model", "in the place of its tables", "before", "replaced", "tuned"], rows)
+
+
+def default_scheme() -> str:
+    """Which scheme keeps most of a trained table at which budget, without tuning: validation AUC and neighbours."""
+    finished, rows = _finished(replacing.EXPERIMENT), []
+    for scheme in replacing.SCHEMES:
+        for data, metric in replacing.SHOWN.items():
+            if scheme == "dhe" and data == replacing.TOKENS:  # it would take hours
+                continue
+            runs = [replacing.runs_of(data, scheme, budget) for budget in replacing.BUDGETS]
+            rows.append([f"`{scheme}`", data, *(_or_infeasible(finished, own, metric) for own in runs)])
+    return _plain_table(["scheme", "table", *replacing.BUDGETS], rows)
+
+
+def _or_infeasible(finished: Finished, runs: list[Settings], metric: str) -> str:
+    figure = _figure(finished, runs, metric)
+    return INFEASIBLE if figure == NOT_RUN and any(finished.line(run) for run in runs) else figure
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -103,6 +124,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "by-bytes": by_bytes,
     "stream": stream,
     "replaced-tables": replaced_tables,
+    "default-scheme": default_scheme,
 }
 
 

@@ -32,11 +32,14 @@ from .embedding import (
     Replacements,
     SideFeatures,
     TrainedFromNothing,
+    Tuning,
     choose_scheme,
     distil,
+    distillation_loss,
     embedding_for,
     replace_embeddings,
     to_ids,
+    tune,
 )
 from .files.compression import CompressedVectors, compress
 from .files.replaced_models import load_replaced, save_replaced
@@ -77,10 +80,12 @@ __all__ = [
     "TrainedClickModel",
     "TrainedFromNothing",
     "TrainedModel",
+    "Tuning",
     "choose_scheme",
     "compare",
     "compress",
     "distil",
+    "distillation_loss",
     "embedding_for",
     "evaluate",
     "export",
@@ -94,6 +99,7 @@ __all__ = [
     "to_ids",
     "train",
     "train_clicks",
+    "tune",
 ]
 
 # These are imported when they are first used: they need polars and pyarrow, and a program that only embeds does not.

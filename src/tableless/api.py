@@ -8,21 +8,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from .data.config import DataConfig, RowRules
+from .data.config import DataConfig, FeatureConfig, RowRules
 from .data.in_memory import Data, as_path, data_configs, temporary_folder
 from .data.splits import Split
 from .embedding.budget import Budget
-from .embedding.ids import to_ids
 from .recommender.clicks.click_runs import is_click_run
+from .recommender.features import load_features
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
-from .recommender.run_directory import RunDirectory, StoredRun
+from .recommender.run_directory import RunDirectory
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
 from .serving.click_door import TrainedClickModel, evaluate_clicks
 from .serving.export.exporting import ExportReport, export_run
 from .serving.hub import PathName, find_run
-from .serving.items import SeenItems, read_seen
+from .serving.items import seen_in_data
 from .serving.model import TrainedModel
 
 
@@ -36,6 +36,9 @@ def train(
     embedding_dim: int = ModelConfig.embedding_dim,
     options: Mapping[str, Any] | None = None,
     config: TrainConfig | None = None,
+    item_features: Data | None = None,
+    user_features: Data | None = None,
+    features: Literal["auto", "encoding", "new-ids"] = FeatureConfig.features,
     test: Data | None = None,
     split: str = DataConfig.split,
     core: int = DataConfig.core,
@@ -69,6 +72,11 @@ def train(
         embedding_dim: Dimensions of an embedding.
         options: Further arguments of the scheme's `from_budget`.
         config: How to train; `TrainConfig()` unless given.
+        item_features: What is known of items: a frame with a column of their ids and others (categories, tags such as
+            `"Comedy|Drama"`, numbers, lists of numbers), or a file, as `"items.csv:genres,author"`.
+        user_features: What is known of users, in the same way.
+        features: What they are used for. `"encoding"`: they are in the code of a `dhe`, and new ids get their vectors
+            from them. `"new-ids"`: only that. `"auto"`: in the code too where the scheme has one.
         test: The test actions, in any form that `data` may have. Everything in `data` is then for training.
         split: Without `test`, which actions are the test: `"leave-one-out"` (each user's last), `"global-time"`, or
             `"column"`: the column `split` (another: `"column:NAME"`) says train, validation or test.
@@ -124,12 +132,19 @@ def train(
             cache_dir=cache_dir,
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
+        known = FeatureConfig(
+            None if item_features is None else as_path(item_features, folder, name="item_features"),
+            None if user_features is None else as_path(user_features, folder, name="user_features"),
+            features,
+        )
+        directory = folder / "run" if out is None else Path(out)
         train_and_measure(
             recorded,
             model_config,
             config or TrainConfig(),
             parts,
-            out=(directory := folder / "run" if out is None else Path(out)),
+            features=load_features(known, parts, listener.on_note),
+            out=directory,
             resume=resume,
             device=device,
             with_example_users=example_users,
@@ -250,18 +265,6 @@ def _trained_model(files: RunDirectory, read: DataConfig, parts: Split, listener
         raise RuntimeError("training was stopped before its first epoch ended: there is no model")
     run = files.read()
     listener.on_results(run.results)
-    model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
+    model = TrainedModel(run, seen=seen_in_data(run, read, parts))
     model.trained_on = read
     return model
-
-
-def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
-    """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
-    item_ids = to_ids(run.listed("item")["id"])
-    # Of the late actions of a user only the first are in the split, and none with a low rating: read it again.
-    if read.split == "global-time" or read.min_rating is not None:
-        return read_seen(read.data, run.config, item_ids)
-    held_out = [(parts.validation_users, parts.validation_items)]
-    if read.test is None:
-        held_out.append((parts.test_users, parts.test_items))
-    return SeenItems(parts.train, item_ids, held_out=held_out)

@@ -11,7 +11,7 @@ from tableless import SCHEMES, HashFamily, load_scheme, save_scheme, to_ids
 from tableless.embedding.hashing import mix_ids, split_mix_64, torch_buckets
 from tableless.embedding.tables import HashEmbedding
 from tableless.kernels.pair_loops import _mix
-from tableless.recommender.streaming import Reservoir
+from tableless.recommender.stream_samples import Reservoir
 
 VOCAB = 6_040  # users of MovieLens-1M
 EXTREMES = [0, 1, -1, 2**31, 2**32, 2**63 - 1, -(2**63)]

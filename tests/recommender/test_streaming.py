@@ -12,7 +12,8 @@ from tableless import cli
 from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import GMF
-from tableless.recommender.streaming import Reservoir, train_on_stream
+from tableless.recommender.stream_samples import Reservoir
+from tableless.recommender.streaming import train_on_stream
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_world
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.config import DataConfig
+from ..data.config import DataConfig, FeatureConfig
 from ..recommender.runs import ModelConfig
 from ..recommender.training import TrainConfig
 from .app import app
@@ -34,6 +34,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch of --out.")] = False,
     training: TrainConfig,
     data: DataConfig,
+    known: FeatureConfig,
     cache_dir: Cache = None,
     device: Device = "auto",
     no_example_users: Annotated[
@@ -58,6 +59,7 @@ def train(
         return
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
+    from ..recommender.features import load_features
     from ..recommender.runs import train_and_measure
     from .output import ProgressBar, print_results
 
@@ -69,6 +71,7 @@ def train(
             model,
             training,
             parts,
+            features=load_features(known, parts, progress.tell),
             out=out,
             resume=resume,
             device=device,

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..hints import require_known_name
+from .bare_tables import drop_in_for, put_at
 from .budget import BYTES_PER_PARAMETER, Budget, is_share, resolve_budget
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
-from .drop_in import drop_in_for
+from .drop_in import DropIn
 from .hashing import derive_seed
 from .replacement_report import Replacement, Replacements
 from .scheme import EmbeddingScheme
-from .schemes import SCHEMES
-from .tables_in_model import Table, find_tables, names_that_hold
+from .schemes import AUTO, SCHEMES, choose_scheme
+from .tables_in_model import Places, find_tables, names_that_hold
 
 _SHOWN = 5  # tables that a warning lists
 
@@ -29,10 +30,11 @@ def replace_embeddings(
     model: nn.Module,
     budget: Budget = "1/16",
     *,
-    scheme: str = "dhe",
+    scheme: str = AUTO,
     min_rows: int = 10_000,
     distil: bool = True,
     exclude: Sequence[str] = (),
+    parameters: Sequence[str] = (),
     visits: int | None = None,
     seed: int = 0,
     dry_run: bool = False,
@@ -41,8 +43,9 @@ def replace_embeddings(
     """Replace the large tables of a trained model by schemes that are fitted to them.
 
     Every `nn.Embedding` and `nn.EmbeddingBag` with at least `min_rows` rows is replaced in place; the code of the model
-    stays as it is. Tables that are shared stay shared. Tables with one column (linear terms) are left alone, because
-    they fit badly. If anything is refused, the model is not changed.
+    stays as it is. Tables that are shared stay shared, also with an output layer (`nn.Linear`) that has the table as
+    its weight: that computes the vectors of all ids once for each call. Tables with one column (linear terms) are left
+    alone, because they fit badly. If anything is refused, the model is not changed.
 
     An optimizer that was made before still holds the old tables. Make a new one if you train further.
 
@@ -51,11 +54,15 @@ def replace_embeddings(
         budget: The size of the schemes. For each table: a share of its bytes in float32 (`"1/16"`), or bytes for each
             of its ids (`"8B/id"`). For all tables together, in proportion to their sizes: memory (`"64MB"`), or a
             number of parameters (`"20000 parameters"`). `"1/4 parameters"` is a share of each table's parameters.
-        scheme: A name of `tableless.SCHEMES`.
+        scheme: A name of `tableless.SCHEMES`. Unless given, the one that keeps most of a table whose ids are all known,
+            fitted in seconds: `quantized` where the budget pays for rows of 8 bits, else `coded`
+            (`tableless.choose_scheme` has the rule). Write `"dhe"` if the model will be asked about new ids.
         min_rows: Tables with fewer rows are left alone.
         distil: Fit each scheme to its table. With False it starts untrained: to be trained, or to load the state dict
             of a model that was replaced with the same arguments.
         exclude: Dotted names of tables, or of modules that hold tables, to leave alone.
+        parameters: Dotted names of bare parameters (`self.table = nn.Parameter(...)`) that the model's code uses as
+            tables. The code may go on using them as before, but not write to them.
         visits: How often the fit visits each row; unless given, as often as `tableless.distil` does by default.
         seed: Everything random follows from it.
         dry_run: Print which tables would be replaced, with their sizes before and after, and change nothing.
@@ -77,16 +84,16 @@ def replace_embeddings(
         from tableless import replace_embeddings
 
         model = torch.nn.Sequential(torch.nn.EmbeddingBag(1_000, 16), torch.nn.Linear(16, 1))  # one that is trained
-        for table in replace_embeddings(model, budget="1/16", min_rows=1_000, scheme="low-rank"):
+        for table in replace_embeddings(model, budget="1/8", min_rows=1_000):
             print(table.name, table.bytes_before, "→", table.bytes_after)
         ```
     """
-    require_known_name("scheme", scheme, SCHEMES)
-    tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude)
+    require_known_name("scheme", scheme, [AUTO, *SCHEMES])
+    tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude, parameters=parameters)
     result = Replacements(left_alone=left_alone, still_referring=names_that_hold(model, tables))
     # On the meta device, where a dry run builds the schemes, they have sizes and take no memory and no time.
     with torch.device("meta") if dry_run else nullcontext():
-        schemes = _size_schemes(tables, budget, kind=SCHEMES[scheme], seed=seed) if tables else []
+        schemes = _size_schemes(tables, budget, scheme=scheme, seed=seed) if tables else []
     if dry_run:
         result.extend(_report(places, new, None, seconds=0.0) for places, new in zip(tables, schemes, strict=True))
         print(result)
@@ -119,9 +126,7 @@ def _warn_of_surprises(result: Replacements) -> None:
         )
 
 
-def _size_schemes(
-    tables: Sequence[Mapping[str, Table]], budget: Budget, *, kind: type[EmbeddingScheme], seed: int
-) -> list[EmbeddingScheme]:
+def _size_schemes(tables: Sequence[Places], budget: Budget, *, scheme: str, seed: int) -> list[EmbeddingScheme]:
     named = [next(iter(places.items())) for places in tables]
     total = sum(table.weight.numel() for _, table in named)
     allowed = None if is_share(budget) else resolve_budget(budget, embedding_dim=1, vocab_size=total)
@@ -132,19 +137,23 @@ def _size_schemes(
         )
     schemes = []
     for name, table in named:
+        own = budget if allowed is None else allowed.share(table.weight.numel(), total)
         try:
-            new = kind.for_rows(
-                budget if allowed is None else allowed.share(table.weight.numel(), total),
-                table.weight.detach(),
-                seed=derive_seed(seed, name),
-            )
+            kind = _kind_for(table.weight, own) if scheme == AUTO else SCHEMES[scheme]
+            new = kind.for_rows(own, table.weight.detach(), seed=derive_seed(seed, name))
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}; or leave the table alone with exclude=[{name!r}]") from None
         schemes.append(new)
     return schemes
 
 
-def _require_rows(tables: Sequence[Mapping[str, Table]]) -> None:
+def _kind_for(rows: Tensor, budget: Budget) -> type[EmbeddingScheme]:
+    """What keeps most of a table whose ids are all known."""
+    choice = choose_scheme(budget, embedding_dim=rows.shape[1], vocab_size=len(rows), open_vocabulary=False)
+    return SCHEMES[choice.name]
+
+
+def _require_rows(tables: Sequence[Places]) -> None:
     """Refuse tables that a scheme cannot be fitted to, before the first fit takes its time."""
     for places in tables:
         name, table = next(iter(places.items()))
@@ -162,7 +171,7 @@ def _require_rows(tables: Sequence[Mapping[str, Table]]) -> None:
 
 def _fit(
     scheme: EmbeddingScheme,
-    places: Mapping[str, Table],
+    places: Places,
     *,
     visits: int | None,
     seed: int,
@@ -175,14 +184,13 @@ def _fit(
     return fit
 
 
-def _report(
-    places: Mapping[str, Table], scheme: EmbeddingScheme, fit: Distillation | None, *, seconds: float
-) -> Replacement:
+def _report(places: Places, scheme: EmbeddingScheme, fit: Distillation | None, *, seconds: float) -> Replacement:
     table = next(iter(places.values()))
+    rows, dim = table.weight.shape
     return Replacement(
         names=tuple(places),
-        rows=table.num_embeddings,
-        embedding_dim=table.embedding_dim,
+        rows=rows,
+        embedding_dim=dim,
         bytes_before=table.weight.numel() * table.weight.element_size(),
         bytes_after=scheme.num_bytes,
         parameters_before=table.weight.numel(),
@@ -193,14 +201,14 @@ def _report(
     )
 
 
-def put_in_place(model: nn.Module, places: Mapping[str, Table], scheme: EmbeddingScheme) -> None:
+def put_in_place(model: nn.Module, places: Places, scheme: EmbeddingScheme) -> None:
     """Put a new module at each of the names.
 
     Names that had one module get one module again. Modules that shared a table share the scheme.
     """
-    drop_ins: dict[int, nn.Module] = {}
+    drop_ins: dict[int, DropIn] = {}
     for name, table in places.items():
         if id(table) not in drop_ins:
             drop_ins[id(table)] = drop_in_for(table, scheme)
-        model.set_submodule(name, drop_ins[id(table)])
+        put_at(model, name, drop_ins[id(table)])
     scheme.requires_grad_(next(iter(places.values())).weight.requires_grad)

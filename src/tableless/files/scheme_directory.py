@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..embedding.deep_hash import DeepHashEmbedding
+from ..embedding.described_ids import WithDescribedIds
 from ..embedding.hashing import ENCODING_VERSION
 from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import SCHEMES
@@ -38,6 +39,8 @@ Model = TypeVar("Model", bound=nn.Module)
 
 def describe_scheme(scheme: EmbeddingScheme) -> dict[str, Any]:
     """A scheme without its weights, as plain values: its name and its arguments."""
+    if isinstance(scheme, WithDescribedIds):
+        return {**describe_scheme(scheme.inner), "described_ids": scheme.config}
     name = next(name for name, kind in SCHEMES.items() if kind is type(scheme))
     return {"scheme": name, "encoding_version": ENCODING_VERSION, "arguments": scheme.config}
 
@@ -52,7 +55,11 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
     require_known_name("scheme", description["scheme"], SCHEMES)
     scheme = SCHEMES[description["scheme"]]
     require_kinds(scheme, description["arguments"])
-    return scheme(**{**scheme.old_defaults, **description["arguments"]})
+    built = scheme(**{**scheme.old_defaults, **description["arguments"]})
+    if "described_ids" not in description:
+        return built
+    require_kinds(WithDescribedIds, description["described_ids"])
+    return WithDescribedIds(built, **description["described_ids"])
 
 
 def save_scheme(scheme: EmbeddingScheme, directory: str | os.PathLike[str]) -> None:

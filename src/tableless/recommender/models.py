@@ -1,4 +1,4 @@
-"""The backbones GMF and MLP, and a recommender as plain values: what `config.json` says of it, and the way back."""
+"""The backbone MLP, and a recommender as plain values: what `config.json` says of it, and the way back."""
 
 from __future__ import annotations
 
@@ -16,92 +16,8 @@ from ..embedding.side_features import SideFeatures
 from ..files.scheme_directory import build_scheme, describe_scheme, require_kinds
 from ..hints import require_known_name
 from .backbone import Recommender, TableTarget, rows_of_table
-from .pair_scores import Layers, after_first, pair_products, score_everything, score_pairs
-
-# The table's scores are a sum over directions with weights σ, and an error counts in them by σ to the power ½. But the
-# first direction is the popularity that all users share: by that power it would take nearly all attention. Half the
-# power did best without batch norm, on the validation data of MovieLens-1M (docs/decisions.md; with batch norm ⅛ was
-# just ahead).
-_POWER = 0.25
-
-
-class GMF(Recommender):
-    """Generalised matrix factorisation: a weighted sum over the product of user and item vector (section 4.1.3).
-
-    Args:
-        users: The scheme of the users.
-        items: The scheme of the items, with as many dimensions.
-        seed: Not used, because every weight starts at one; there because every backbone has it.
-
-    Example:
-        ```python
-        import torch
-        from tableless import GMF, DeepHashEmbedding, to_ids
-
-        users = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000)
-        items = DeepHashEmbedding.from_budget(20_000, embedding_dim=16, vocab_size=1_000, seed=1)
-        model = GMF(users=users, items=items)
-        scores = model(to_ids(["ann", "ben"]), torch.tensor([[1, 2, 3], [1, 2, 3]]))  # [2, 3], logits
-        ```
-    """
-
-    pairs_per_second = 2e8
-    scores_are_products = True
-    table_decay = 0.2  # without it, a table overfits rare ids, and what learns from the table learns that, too
-
-    def __init__(self, *, users: EmbeddingScheme, items: EmbeddingScheme, seed: int = 0) -> None:
-        super().__init__(users=users, items=items, seed=seed)
-        self.weight = nn.Parameter(torch.ones(users.embedding_dim))  # plain matrix factorisation to begin with
-        self.bias = nn.Parameter(torch.zeros(()))
-
-    def score(self, users: Tensor, items: Tensor) -> Tensor:
-        """Vectors [batch, dim] and [batch, candidates, dim] -> [batch, candidates]."""
-        return torch.bmm(items, (users * self.weight).unsqueeze(-1)).squeeze(-1) + self.bias
-
-    def prepare_users(self, users: Tensor) -> Tensor:
-        """The weight is applied once per user, not once per pair."""
-        return users * self.weight
-
-    def prepare_items(self, items: Tensor) -> Tensor:
-        """Nothing to prepare."""
-        return items
-
-    def score_pairs(self, users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-        """Inner products, without a copy of the vectors for each pair."""
-        return pair_products(users, items, user, item) + self.bias
-
-    def score_all(self, users: Tensor, items: Tensor) -> Tensor:
-        """One matrix product."""
-        return torch.addmm(self.bias, users, items.T)
-
-    def score_lists(self, users: Tensor, items: Tensor, item: Tensor) -> Tensor:
-        """As in training."""
-        return self.score_pairs(users, items, torch.arange(len(users), device=users.device), item)
-
-    def targets(self) -> dict[Literal["users", "items"], TableTarget]:
-        """Factors of the same scores that share out each direction's weight σ evenly between users and items."""
-        users, items = rows_of_table(self.users).double(), rows_of_table(self.items).double()
-        user_basis, user_rest = _orthogonal(users * self.weight.detach().double())
-        item_basis, item_rest = _orthogonal(items)
-        left, sigma, right = torch.linalg.svd(user_rest @ item_rest.mT)
-        metric = torch.diag((sigma / sigma.mean()) ** _POWER).float()
-        return {
-            "users": TableTarget((user_basis @ left * sigma.sqrt()).float(), metric),
-            "items": TableTarget((item_basis @ right.mT * sigma.sqrt()).float(), metric),
-        }
-
-    def take_over(self, teacher: Self) -> None:
-        """The bias alone: the teacher's weight is in its targets already."""
-        super().take_over(teacher)
-        with torch.no_grad():
-            self.weight.fill_(1)
-
-
-def _orthogonal(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """[n, dim] as a product [n, dim] · [dim, dim], of which the first is orthogonal, also where n is less than dim."""
-    missing = max(0, rows.shape[1] - rows.shape[0])
-    basis, rest = torch.linalg.qr(torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]))
-    return basis[: rows.shape[0]], rest
+from .gmf import GMF
+from .pair_scores import Layers, after_first, score_everything, score_pairs
 
 
 class MLP(Recommender):

@@ -27,6 +27,7 @@ from .clicks.backbones import CLICK_BACKBONES
 from .clicks.sizing import JOINT
 from .distributed import Processes
 from .evaluation import popularity_warning
+from .features import SIDES, Features
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import BACKBONES, Recommender, describe_recommender, find_backbone
@@ -84,7 +85,13 @@ def require_budget(budget: Budget) -> None:
     resolve_budget(budget, embedding_dim=ModelConfig.embedding_dim, vocab_size=2**40)
 
 
-def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
+def build_model(
+    config: ModelConfig,
+    split: Split,
+    *,
+    seed: int,
+    features: Features = Features(),  # noqa: B008 - frozen
+) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
     backbone = find_backbone(config.backbone)
     config = decided(config, split)[1]
@@ -94,9 +101,10 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     # Items are ranked for one user at a time. Where scores are products, the length of a user's vector changes nothing
     # in their order, and need not be stored.
     spared = SCHEMES[config.scheme].without_lengths if backbone.scores_are_products else {}
+    in_code = [features.options_for(side, config.scheme) for side in SIDES]
     sides = (
-        (replace(config, options={**spared, **config.options}), split.num_known_users),
-        (config, split.num_known_items),
+        (replace(config, options={**spared, **config.options, **in_code[0]}), split.num_known_users),
+        (replace(config, options={**config.options, **in_code[1]}), split.num_known_items),
     )
     try:
         # Users and items share the budget as they would share the memory of full tables.
@@ -110,7 +118,9 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
         raise ValueError(f"{error}. {advice}") from None
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
-    return backbone(users=users, items=items, seed=seed)
+    model = backbone(users=users, items=items, seed=seed)
+    features.fill(model, split)
+    return model
 
 
 @on_idle_cores()
@@ -120,6 +130,7 @@ def train_and_measure(
     train_config: TrainConfig,
     split: Split,
     *,
+    features: Features = Features(),  # noqa: B008 - frozen
     teacher: Teacher | None = None,
     built: Recommender | None = None,
     out: Path | str | None = None,
@@ -142,16 +153,18 @@ def train_and_measure(
     watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch, on_fit)
     reason, model_config = decided(model_config, split, watchers.on_note)
     model_config = as_trained(model_config, train_config)
-    model = build_model(model_config, split, seed=train_config.seed) if built is None else built
-    model = model.to(choose_device(device))
+    if built is None:
+        built = build_model(model_config, split, seed=train_config.seed, features=features)
+    model = built.to(choose_device(device))
     train_config = with_loss(train_config, model)
     kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
-    config = describe_run(data, model, model_config, train_config, kinds)
+    config = describe_run(data, model, model_config, train_config, kinds, features)
     journal = None if out is None else TrainingJournal(out, config, resume=resume, writes=processes.is_first)
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
     )
     model.pack()  # what is measured is what is stored
+    described = features.describe_new_ids(model, split, watchers.on_note)
     config["model"] = describe_recommender(model)
     seconds = time.perf_counter() - start + (sum(stage["seconds"] for stage in teacher.stages) if teacher else 0.0)
     results = measure(model, split) | measure_floor(data, model, split)
@@ -167,7 +180,7 @@ def train_and_measure(
         "epochs": training.on_data["epochs"],
         "best_epoch": training.on_data["best_epoch"],
     }
-    results |= {"choice": reason} if reason else {}
+    results |= ({"choice": reason} if reason else {}) | ({"features": described} if described else {})
     warning = popularity_warning(
         results,
         training=asdict(train_config),
@@ -178,7 +191,7 @@ def train_and_measure(
     if journal is not None and training.reports:
         if processes.is_first:
             journal.files.write_example_users(example_users(data, split.train) if with_example_users else None)
-        journal.finish(model, config, split.train, results)
+        journal.finish(model, config, split.train, results, features=features)
     return model, results
 
 
@@ -232,13 +245,16 @@ def describe_run(
     model_config: ModelConfig,
     train_config: TrainConfig,
     kinds: Mapping[str, str],
+    features: Features = Features(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Everything that a run directory's `config.json` says."""
+    of_features = {"features": features.describe()} if features.tables else {}
     return {
         "data": data.settings(),
         "model": describe_recommender(model),
         "budget": model_config.budget,
         "kinds": dict(kinds),
+        **of_features,
         "train": asdict(train_config),
         "versions": versions(),
     }

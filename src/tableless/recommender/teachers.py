@@ -115,7 +115,7 @@ def fit_side(
     on_fit: OnFit | None = None,
 ) -> Distillation:
     """Fit the scheme of one side to rows, one for each known id, which count by how often the id occurs."""
-    scheme, weights = getattr(model, side), _row_weights(split, side)
+    scheme, weights = getattr(model, side), row_weights(split, side)
     with warnings.catch_warnings():  # the note says how much is lost, and training goes on from there
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
@@ -123,7 +123,7 @@ def fit_side(
         return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=progress)
 
 
-def _row_weights(split: Split, side: TableSide) -> Tensor:
+def row_weights(split: Split, side: TableSide) -> Tensor:
     """How much each known id counts in a fit."""
     train, known = split.train, len(known_ids(split, side))
     counts = np.bincount(train.items, minlength=known) if side == "items" else np.diff(train.starts)
@@ -152,7 +152,7 @@ def round_schemes(
         network, is_learned = scheme.learned_part(ids)
         reporter = FitReporter(partial(on_fit, f"rounding {side}") if on_fit else False, None)
         on_step = None if reporter.is_silent else reporter.on_step
-        weights = _row_weights(split, side).to(ids.device)[is_learned]
+        weights = row_weights(split, side).to(ids.device)[is_learned]
         own: dict[str, Any] = {"metric": metric, "weights": weights, "seed": seed}
         lost[side] = round_by_parts(network, ids[is_learned], **own, on_step=on_step)
         on_note(f"{side}: weights rounded by parts, {lost[side]:.2%} of the variance of the vectors lost")

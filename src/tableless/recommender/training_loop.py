@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.splits import Split
+from ..embedding.tuning_loop import one_cycle
 from ..kernels.idle_cores import on_idle_cores
 from ..kernels.resources import keeping_freed_memory
 from .batches import Batch, Batches, prefetch
@@ -220,10 +220,7 @@ class _Loss(_Scores):
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, progress: float) -> None:
-    """One cycle: up from a tenth during the first tenth, then down along a cosine to nearly nothing."""
-    share = 1.0
-    if config.schedule == "one-cycle":
-        share = 0.1 + 9 * progress if progress < 0.1 else (1 + math.cos(math.pi * (progress - 0.1) / 0.9)) / 2
+    share = one_cycle(progress) if config.schedule == "one-cycle" else 1.0
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate * share
 
