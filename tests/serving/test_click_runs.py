@@ -102,7 +102,7 @@ def test_a_run_is_measured_again_to_the_last_digit(run, clicks_csv, tmp_path):
 
 
 def test_actions_without_labels_are_learned_from_drawn_items():
-    world = "world:users=60,items=40,actions=1000"
+    world = "world:users=200,items=300,actions=3000"
     model = tableless.train_clicks(world, columns="user,item", scheme="full", embedding_dim=8, config=QUICK)
     assert model.results["popularity"]["base_rate"] == pytest.approx(0.2)
     assert model.results["auc"] > 0.6
@@ -154,10 +154,12 @@ def test_damaged_runs_are_refused(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "backbone"), [("dhe", "deepfm"), ("coded", "dcn"), ("low-rank", "dlrm"), ("joint", "fm")]
+    ("backbone", "scheme", "column_schemes"),
+    [("fm", "joint", {}), ("dcn", "dhe", {}), ("dlrm", "low-rank", {"user": "coded", "tags": "dhe:600B"})],
 )
-def test_an_exported_file_says_what_the_model_says(scheme, backbone, tmp_path):
-    model = train(scheme, backbone=backbone, config=tableless.TrainConfig(epochs=1, batch_size=256))
+def test_an_exported_file_says_what_the_model_says(backbone, scheme, column_schemes, tmp_path):
+    config = tableless.TrainConfig(epochs=1, batch_size=256)
+    model = train(scheme, backbone=backbone, column_schemes=column_schemes, config=config)
     report = tableless.export(model, tmp_path / "exported")
     described = json.loads((tmp_path / "exported" / "export.json").read_text())["files"][0]
     assert [own["side"] for own in described["inputs"]] == ["user", "item", "device", "tags", "price"]
@@ -206,7 +208,10 @@ def test_the_command_line_does_what_python_does(clicks_csv, tmp_path):
     ("options", "message"),
     [
         (["--columns", "user,item", "--core", "5"], "a click model (--columns) has no use for --core; leave it out"),
-        (["--columns", "user,item", "--column-schemes", "user"], "--column-schemes has 'user'; write column=scheme"),
+        (
+            ["--columns", "user,item", "--column-schemes", "user"],
+            "--column-schemes has 'user'; write a column and its scheme, as in 'user=coded,item=dhe:64KB'",
+        ),
         (["--label", "clicked"], "--label is for a click model; name its columns: --columns"),
         (["--backbone", "dlrm"], "--backbone dlrm is for a click model; name its columns by --columns"),
         (["--scheme", "joint"], "--scheme joint is for a click model"),
