@@ -23,7 +23,7 @@ from .writing import paragraphs, table
 
 SEEDS = range(3)
 FULL = "full"
-SMALL = ["low-rank", "coded", "dhe", JOINT]
+SMALL = ["low-rank", JOINT, "coded", "dhe"]
 BUDGET, DIM, NEGATIVES = "1/12", 16, 2
 LOG_LOSS = "log_loss"
 
