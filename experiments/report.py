@@ -88,14 +88,14 @@ SECTIONS: dict[str, ModuleType] = {
 _OPENING = f"""\
 # Deep hash embedding, reproduced
 
-Written by `python -m experiments.report`: every result of ours comes from the lines in `results/`. An experiment without
-lines has no section here, and stands in the [list of what was run](#what-was-run-and-what-was-not). **The data differs**: the paper has MovieLens-20M and Amazon Books, which were not to be
-had where this ran, so MovieLens-1M, Book-Crossing and Globo stand in for them; levels of AUC do not compare, orders and
-differences may. Accuracies are in per cent, mean ± standard deviation over seeds. A difference is paired by seed, with
-its 95 % interval (Student's t), in points. Sizes such as 1/4 are shares of the full table's parameters, as in the
-paper. “–”: infeasible within the budget. “{CAPPED_MARK}”, and a hollow marker in a
-picture: at least one of the runs stopped at its limit of epochs when it might still have risen; no verdict is drawn
-from it.
+Written by `python -m experiments.report`: every result of ours comes from the lines in `results/`. An experiment
+without lines has no section here, and stands in the [list of what was run](#what-was-run-and-what-was-not). **The data
+differs**: the paper has MovieLens-20M and Amazon Books, which were not to be had where this ran, so MovieLens-1M,
+Book-Crossing and Globo stand in for them; levels of AUC do not compare, orders and differences may. Accuracies are in
+per cent, mean ± standard deviation over seeds. A difference is paired by seed, with its 95 % interval (Student's t), in
+points. Sizes such as 1/4 are shares of the full table's parameters, as in the paper. “–”: infeasible within the budget.
+“{CAPPED_MARK}”, and a hollow marker in a picture: at least one of the runs stopped at its limit of epochs when it might
+still have risen; no verdict is drawn from it.
 
 There are two recipes, and a comparison is made within one of them. **As published**: every model is trained end to end
 with Adam, and DHE has the network of the paper (1024 hashes, five layers, batch norm, Mish). **Ours, the fast recipe**:
