@@ -173,7 +173,7 @@ def _by_column(text: str | None) -> dict[str, str]:
         name, equals, scheme = part.strip().partition("=")
         if not (name and equals and scheme):
             raise ValueError(
-                f"--column-schemes has {part!r}; write column=scheme or column=scheme:bytes, as in user=coded"
+                f"--column-schemes has {part!r}; write a column and its scheme, as in 'user=coded,item=dhe:64KB'"
             )
         found[name] = scheme
     return found
