@@ -118,7 +118,8 @@ class RunDirectory:
     def read(self) -> StoredRun:
         """The run, ready to answer. The list of users is read when it is asked for: only tables of users need it."""
         model, config = self.read_model()
-        return StoredRun(self, model, config, self.added["item"].behind(self.read_list("item")))
+        items, added = self.read_list("item"), self.added["item"]
+        return StoredRun(self, model, config, added.behind(items) if added.path.exists() else items)
 
     def read_model(self) -> tuple[Recommender, dict[str, Any]]:
         """The model, ready to score, and everything the config says."""
