@@ -18,7 +18,7 @@ _USED_BY_A_STREAM = frozenset(
     {
         "data", "scheme", "budget", "backbone", "out", "batch_size", "learning_rate", "weight_decay", "num_negatives",
         "seed", "embedding_dim", "data_dir", "user_col", "item_col", "device", "stream", "as_json",
-        "drop_missing", "rating_col", "min_rating",
+        "drop_missing", "rating_col", "min_rating", "half_life",
     }
 )  # fmt: skip
 
@@ -42,6 +42,10 @@ def train(
     stream: Annotated[
         bool, typer.Option("--stream", help="One pass over parquet files without preparing them; open schemes only.")
     ] = False,
+    half_life: Annotated[
+        int | None,
+        typer.Option(help="With --stream: after so many actions popularity counts half (5000).", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch."""
@@ -50,8 +54,10 @@ def train(
     choose_device(device)  # an unknown one is refused before the data is read
     if stream:
         _refuse_what_a_stream_ignores(context)
-        _train_on_a_stream(data, model, training, out=out, device=device, as_json=as_json)
+        _train_on_a_stream(data, model, training, half_life=half_life, out=out, device=device, as_json=as_json)
         return
+    if half_life is not None:
+        raise ValueError("--half-life is that of popularity in a stream; give --stream as well, or leave it out")
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
     from ..recommender.runs import train_and_measure
@@ -89,7 +95,7 @@ def _train_on_a_stream(
     data: DataConfig, model: ModelConfig, training: TrainConfig, *, as_json: bool, **settings: Any
 ) -> None:
     from ..recommender.distributed import join_processes
-    from ..recommender.streaming import run_stream
+    from ..recommender.stream_runs import run_stream
     from .output import ProgressBar
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:

@@ -23,7 +23,7 @@ _HANDED_BACK = 4096  # evicted rows that the network still learns
 _AT_A_TIME = 256  # of them in a step
 
 
-class Vectors(NamedTuple):
+class LookedUp(NamedTuple):
     """Some distinct ids of a batch, and what is learned of them: the arrays are changed in place."""
 
     ids: Int64s
@@ -33,7 +33,7 @@ class Vectors(NamedTuple):
 
 
 class StreamSide:
-    """Vectors of users or of items, with bounded memory.
+    """LookedUp of users or of items, with bounded memory.
 
     `constant` is the last number of all vectors if it is not to be learned: users have a 1 there, so that the last
     number of an item is a bias of its own.
@@ -62,20 +62,20 @@ class StreamSide:
         self.lost_ids, self.lost_rows = np.zeros(0, np.int64), np.zeros((0, dim), np.float32)
         self.evictions = 0
 
-    def look_up(self, ids: Int64s) -> Vectors:
+    def look_up(self, ids: Int64s) -> LookedUp:
         """The vectors of distinct ids: rows as far as there are any."""
         from ..kernels import stream_loops as loops
 
         slots = np.empty(len(ids), np.int64)
-        loops.find_rows(ids, self._firsts(ids), self.held, self.uses, WAYS, slots)
+        loops.find_slots(ids, self._firsts(ids), self.held, self.uses, WAYS, slots)
         vectors, squares = self.rows[slots], self.squares[slots]
         rest = np.flatnonzero(slots < 0)
         if len(rest):
             vectors[rest] = _computed(self.network, ids[rest])
             squares[rest] = 0
-        return Vectors(ids, vectors, squares, slots)
+        return LookedUp(ids, vectors, squares, slots)
 
-    def keep(self, learned: Vectors, acting: NDArray[np.bool_], counts: Floats) -> tuple[Int64s, Floats]:
+    def keep(self, learned: LookedUp, acting: NDArray[np.bool_], counts: Floats) -> tuple[Int64s, Floats]:
         """Keep what a batch has taught, as far as there are rows.
 
         Ids that are `acting` now may get a row of an id with a lower count (`counts` [ids]). Returns the ids that have
