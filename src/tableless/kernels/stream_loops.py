@@ -123,21 +123,11 @@ def learn_actions(
     total = 0.0
     for action in range(len(user)):
         own = users[user[action]]
-        highest = np.float32(-1e30)
-        for j in range(choices):
-            k = item[action, j]
-            scores[j] = _score(own, items[k]) + biases[k] - corrections[k]
-            if j and k == item[action, 0]:  # drawn against itself
-                scores[j] = np.float32(-1e30)
-            highest = max(highest, scores[j])
-        total -= scores[0] - highest
-        scores[:] = np.exp(scores - highest)
-        whole = scores.sum()
-        total += np.log(whole)
+        total += _probabilities(own, item[action], items, biases, corrections, scores)
         pull[:] = 0
         length = _score(own, own) - np.float32(1)
         for j in range(choices):
-            k, slope = item[action, j], scores[j] / whole - np.float32(j == 0)
+            k, slope = item[action, j], scores[j] - np.float32(j == 0)
             slopes[k] += slope
             vector, squares = items[k], item_squares[k]
             squares[0] += share * slope * slope * length
@@ -152,6 +142,25 @@ def learn_actions(
         for d in range(dim):
             own[d] -= step * pull[d]
     return total
+
+
+@compiled(fastmath=_SUMS)
+def _probabilities(own: Floats, item: Int64s, items: Floats, biases: Floats, corrections: Floats, out: Floats) -> float:
+    """`out` [choices] ← the chance of each choice of an action. Returns the loss."""
+    highest = np.float32(-1e30)
+    for j in range(item.size):
+        k = item[j]
+        out[j] = _score(own, items[k]) + biases[k] - corrections[k]
+        if j and k == item[0]:  # drawn against itself
+            out[j] = np.float32(-1e30)
+        highest = max(highest, out[j])
+    first, whole = out[0] - highest, np.float32(0)
+    for j in range(item.size):
+        out[j] = np.exp(out[j] - highest)
+        whole += out[j]
+    for j in range(item.size):
+        out[j] /= whole
+    return float(np.log(whole) - first)
 
 
 @compiled(fastmath=_SUMS)

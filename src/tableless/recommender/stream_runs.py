@@ -78,9 +78,8 @@ def run_stream(
         _refuse_half_life(half_life)
         model = _untrained(model_config, allowed, train_config.seed).to(on_device)
         reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
-        report = train_on_stream(
-            model, batches, train_config, processes=processes, reservoir=reservoir, on_batch=on_batch
-        )
+        told: dict[str, Any] = {"processes": processes, "reservoir": reservoir, "on_batch": on_batch}
+        report = train_on_stream(model, batches, train_config, **told)
     for remark in dropped_in_words(dropped):
         tell(remark)
     results = {
