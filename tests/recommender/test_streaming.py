@@ -15,6 +15,7 @@ from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import GMF
 from tableless.recommender.runs import ModelConfig
+from tableless.recommender.stream_options import StreamOptions
 from tableless.recommender.stream_runs import run_stream
 from tableless.recommender.stream_samples import Reservoir
 from tableless.recommender.streaming import train_on_stream
@@ -149,6 +150,8 @@ def test_what_a_stream_of_dhe_has_no_use_for_is_refused(tmp_path):
     ):
         run_stream(data, ModelConfig(budget="120KB"), TrainConfig(learning_rate=0.1))
     with pytest.raises(ValueError, match="half_life 50 is that of popularity, which only a GMF of the scheme dhe has"):
-        run_stream(data, ModelConfig(scheme="bloom", budget="120KB"), TrainConfig(), half_life=50)
+        run_stream(
+            data, ModelConfig(scheme="bloom", budget="120KB"), TrainConfig(), options=StreamOptions(half_life=50)
+        )
     done = CliRunner().invoke(cli.app, ["train", str(tmp_path / "data"), "--half-life", "50"])
     assert "give --stream as well" in str(done.exception)

@@ -10,6 +10,7 @@ import typer
 
 from ..data.config import DataConfig
 from ..recommender.runs import ModelConfig
+from ..recommender.stream_options import StreamOptions
 from ..recommender.training import TrainConfig
 from .app import app
 from .options import AsJson, Cache, Device, options_from_dataclasses, was_typed
@@ -42,10 +43,7 @@ def train(
     stream: Annotated[
         bool, typer.Option("--stream", help="One pass over parquet files without preparing them; open schemes only.")
     ] = False,
-    half_life: Annotated[
-        int | None,
-        typer.Option(help="With --stream: after so many actions popularity counts half (5000).", show_default=False),
-    ] = None,
+    streaming: StreamOptions,
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch."""
@@ -54,10 +52,9 @@ def train(
     choose_device(device)  # an unknown one is refused before the data is read
     if stream:
         _refuse_what_a_stream_ignores(context)
-        _train_on_a_stream(data, model, training, half_life=half_life, out=out, device=device, as_json=as_json)
+        _train_on_a_stream(data, model, training, options=streaming, out=out, device=device, as_json=as_json)
         return
-    if half_life is not None:
-        raise ValueError("--half-life is that of popularity in a stream; give --stream as well, or leave it out")
+    streaming.require_unused()
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
     from ..recommender.runs import train_and_measure

@@ -24,6 +24,7 @@ from .models import Recommender, find_backbone
 from .run_directory import RunDirectory, item_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
 from .stream_learner import StreamConfig, StreamLearner
+from .stream_options import StreamOptions
 from .stream_samples import RESERVOIR, Reservoir
 from .streaming import StreamReport, learn_stream, train_on_stream
 from .training import TrainConfig
@@ -34,7 +35,7 @@ def run_stream(
     model_config: ModelConfig,
     train_config: TrainConfig,
     *,
-    half_life: int | None = None,
+    options: StreamOptions = StreamOptions(),  # noqa: B008 - frozen
     out: Path | str | None = None,
     device: str = "auto",
     processes: Processes = Processes(),  # noqa: B008 - frozen
@@ -43,7 +44,7 @@ def run_stream(
 ) -> dict[str, Any]:
     """Train on a stream, each process on its own share; with `out`, leave a run directory.
 
-    `half_life` is that of popularity, in actions. `on_note` is told which columns are read, and in the end how many
+    `on_note` is told which columns are read, and in the end how many
     rows of the share were dropped.
     """
     start = time.perf_counter()
@@ -71,11 +72,11 @@ def run_stream(
     on_device = choose_device(device)
     model: Recommender
     if has_learner(model_config, processes, on_device):
-        learner = StreamLearner(allowed, stream_config(model_config, train_config, half_life))
+        learner = StreamLearner(allowed, stream_config(model_config, train_config, options))
         report = learn_stream(learner, batches, on_batch=on_batch)
         model, reservoir = learner.model(), learner.seen
     else:
-        _refuse_half_life(half_life)
+        _refuse_half_life(options.half_life)
         model = _untrained(model_config, allowed, train_config.seed).to(on_device)
         reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
         told: dict[str, Any] = {"processes": processes, "reservoir": reservoir, "on_batch": on_batch}
@@ -116,7 +117,7 @@ def has_learner(model: ModelConfig, processes: Processes, device: torch.device) 
     return is_usual and processes.world_size == 1 and device.type == "cpu"
 
 
-def stream_config(model: ModelConfig, training: TrainConfig, half_life: int | None) -> StreamConfig:
+def stream_config(model: ModelConfig, training: TrainConfig, options: StreamOptions) -> StreamConfig:
     """How the learner learns, as far as the user says it."""
     default = TrainConfig()
     for name in ("learning_rate", "weight_decay"):
@@ -125,6 +126,6 @@ def stream_config(model: ModelConfig, training: TrainConfig, half_life: int | No
                 f"{name} is {getattr(training, name)}, but a stream with the scheme dhe has rates of its own for rows, "
                 "networks and popularity; leave it out, or take another scheme"
             )
-    given: dict[str, Any] = {"num_negatives": training.num_negatives, "half_life": half_life}
+    given: dict[str, Any] = {"num_negatives": training.num_negatives, "half_life": options.half_life}
     given = {name: value for name, value in given.items() if value is not None}
     return StreamConfig(embedding_dim=model.embedding_dim, seed=training.seed, **given)
