@@ -19,7 +19,8 @@ _USED_BY_A_STREAM = frozenset(
     {
         "data", "scheme", "budget", "backbone", "out", "batch_size", "learning_rate", "weight_decay", "num_negatives",
         "seed", "embedding_dim", "data_dir", "user_col", "item_col", "device", "stream", "as_json",
-        "drop_missing", "rating_col", "min_rating", "half_life",
+        "drop_missing", "rating_col", "min_rating", "time_col", "half_life", "follow",
+        "checkpoint_seconds", "start_from",
     }
 )  # fmt: skip
 
@@ -41,7 +42,11 @@ def train(
         typer.Option("--no-example-users", help="Keep no user ids in --out for the page of a server to show."),
     ] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="One pass over parquet files without preparing them; open schemes only.")
+        bool,
+        typer.Option(
+            "--stream",
+            help="One pass over parquet files, JSON lines or CSV (- reads standard input).",
+        ),
     ] = False,
     streaming: StreamOptions,
     as_json: AsJson = False,

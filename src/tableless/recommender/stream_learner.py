@@ -39,7 +39,7 @@ class StreamConfig:
     """Past actions for each new one."""
     user_rate: float = 0.3
     item_rate: float = 0.2
-    bias_rate: float = 0.5
+    bias_rate: float = 0.2
     adapts: bool = False
     """Are the rates of rows AdaGrad's, or those of plain steps?"""
     network_rate: float = 1e-3
@@ -118,16 +118,16 @@ class StreamLearner:
         }
         self.popularity = PopularityBias(**sketch)
         self._adam = torch.optim.Adam(self.popularity.parameters(), config.popularity_rate)
-        self._user_counts = DecayedCounts(**sketch)  # to choose who has a row; no part of the model
+        self.user_counts = DecayedCounts(**sketch)  # to choose who has a row; no part of the model
         self.seen = Reservoir(RESERVOIR, config.seed)
-        self._recent = RecentItems(config.half_life)
-        self._past = PastActions(_PAST)
+        self.recent = RecentItems(config.half_life)
+        self.past = PastActions(_PAST)
         self.num_batches = 0
 
     @property
     def num_actions(self) -> int:
         """How many it has learned."""
-        return self._past.num_actions
+        return self.past.num_actions
 
     def candidates(self, items: Int64s) -> Int64s:
         """Each item and its negatives: [actions, 1 + negatives]."""
@@ -135,8 +135,8 @@ class StreamLearner:
         rest = self.config.num_negatives - half
         self.seen.offer(items)
         anything = self.seen.values[random.integers(0, len(self.seen.values), (len(items), half))]
-        if self._recent.num_actions:
-            recent = self._recent.draw(random, len(items), rest)
+        if self.recent.num_actions:
+            recent = self.recent.draw(random, len(items), rest)
         else:
             recent = random.choice(items, (len(items), rest))
         return np.concatenate([items[:, None], anything, recent], axis=1)
@@ -151,8 +151,8 @@ class StreamLearner:
         from ..kernels import stream_loops as loops
 
         num_new, random = len(users), self._random("replay")
-        if len(self._past) and (count := int(num_new * self.config.replay)):
-            past_users, past_items = self._past.draw(random, count)
+        if len(self.past) and (count := int(num_new * self.config.replay)):
+            past_users, past_items = self.past.draw(random, count)
             others = self.seen.values[random.integers(0, len(self.seen.values), (count, candidates.shape[1] - 1))]
             users = np.concatenate([users, past_users])
             candidates = np.concatenate([candidates, np.concatenate([past_items[:, None], others], axis=1)])
@@ -193,7 +193,7 @@ class StreamLearner:
         random, new_users = self._random("teach"), batch.users.ids[batch.user[:num_new]]
         new_items = batch.items.ids[batch.item[:num_new, 0]]
         for side, counts, own, place, ids in (
-            (self.users, self._user_counts, batch.users, batch.user, new_users),
+            (self.users, self.user_counts, batch.users, batch.user, new_users),
             (self.items, self.popularity.counts, batch.items, batch.item[:, 0], new_items),
         ):
             side.divide_uses(float(counts.add(torch.from_numpy(ids))[_ROWS_BY]))
@@ -202,14 +202,18 @@ class StreamLearner:
             weighted = counts.weighted(torch.from_numpy(own.ids))[:, _ROWS_BY].numpy().copy()
             rest, vectors = side.keep(own, acting, weighted)
             side.teach(rest, vectors, own.ids[replayed & (own.slots < 0)], random)
-        self._recent.add(new_items)
-        self._past.add(new_users, new_items, random)
+        self.recent.add(new_items)
+        self.past.add(new_users, new_items, random)
 
     def _log_chances(self, counts: Floats) -> Floats:
         """How likely each item is drawn as a negative: half of them by `counts`, half from all that were seen."""
-        total = min(self._recent.num_actions, self.config.half_life / math.log(2)) or 1.0
+        total = min(self.recent.num_actions, self.config.half_life / math.log(2)) or 1.0
         chances: Floats = np.log(counts / total / 2 + 0.5 / len(self.seen.values)).astype(np.float32)
         return chances
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """All, by name."""
+        return {"adam.popularity": self._adam, "adam.users": self.users.adam, "adam.items": self.items.adam}
 
     def _random(self, purpose: str) -> np.random.Generator:
         """Draws of a batch depend on its number alone, so that a learner that goes on draws what it would have."""

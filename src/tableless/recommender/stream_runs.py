@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from ..data.config import DataConfig
 from ..data.loading import find_data
 from ..data.reading.batches import dropped_in_words
 from ..data.reading.files import sniff, stream_actions
+from ..data.reading.line_sources import is_of_events
 from ..embedding.budget import Allowance, is_share, resolve_budget
 from .distributed import Processes
 from .models import Recommender, find_backbone
 from .run_directory import RunDirectory, item_list
 from .runs import ModelConfig, choose_device, describe_run, size_scheme
+from .stream_events import EventRun
 from .stream_learner import StreamConfig, StreamLearner
 from .stream_options import StreamOptions
 from .stream_samples import RESERVOIR, Reservoir
@@ -44,8 +46,8 @@ def run_stream(
 ) -> dict[str, Any]:
     """Train on a stream, each process on its own share; with `out`, leave a run directory.
 
-    `on_note` is told which columns are read, and in the end how many
-    rows of the share were dropped.
+    Parquet files are read once. Lines of JSON or CSV may come for ever (stream_events.py). `on_note` is told which
+    columns are read, and in the end how many rows of the share were dropped.
     """
     start = time.perf_counter()
     if is_share(model_config.budget):
@@ -53,9 +55,12 @@ def run_stream(
             f"a budget of {model_config.budget} is a share of a full table, or bytes for each id, and a stream has no "
             'known vocabulary; give memory ("1.5MB") or a number of parameters ("1000000 parameters")'
         )
+    tell, on_device = on_note or (lambda remark: None), choose_device(device)
+    if options.follow or options.start_from or is_of_events(data.data):
+        _require_learner(model_config, processes, on_device)
+        return _run_events(data, model_config, train_config, options, out=out, tell=tell, on_batch=on_batch)
     if out is not None and processes.is_first:
         RunDirectory(out).require_free()
-    tell = on_note or (lambda remark: None)
     files = find_data(data.data, data_dir=data.data_dir)
     sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="", rules=data.row_rules)
     for remark in (str(sniffed), *sniffed.remarks):
@@ -69,7 +74,6 @@ def run_stream(
         batch_size=max(1, train_config.batch_size // processes.world_size),
         dropped=dropped,
     )
-    on_device = choose_device(device)
     model: Recommender
     if has_learner(model_config, processes, on_device):
         learner = StreamLearner(allowed, stream_config(model_config, train_config, options))
@@ -95,6 +99,43 @@ def run_stream(
         # Names of strings are not kept, because a stream is not for listing. Their ids are.
         RunDirectory(out).write(config, model.state_dict(), items=item_list(reservoir.values), results=results)
     return results
+
+
+def _run_events(
+    data: DataConfig,
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    options: StreamOptions,
+    *,
+    out: Path | str | None,
+    tell: Callable[[str], None],
+    on_batch: Callable[[StreamReport], None] | None,
+) -> dict[str, Any]:
+    """A stream of lines: the results so far are in the run directory with every checkpoint."""
+    start = time.perf_counter()
+    allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
+    learner = StreamLearner(allowed, stream_config(model_config, train_config, options))
+
+    def describe(model: Recommender, kinds: Mapping[str, str]) -> dict[str, Any]:
+        return describe_run(data, model, model_config, train_config, kinds)
+
+    run = EventRun(learner, data, options, out=None if out is None else str(out), describe=describe)
+    if learner.num_actions:
+        tell(f"going on after {learner.num_actions:,} actions")
+    run.learn(size=train_config.batch_size, on_batch=on_batch)
+    wrong = [f"{count:,} {reason}" for reason, count in run.reader.counts.items() if count]
+    if wrong:
+        tell(f"events: {', '.join(wrong)} (malformed and repeated ones were left out)")
+    sizes = learner.model().sizes(num_ids=None)
+    return {**run.results(), **sizes, "seconds": round(time.perf_counter() - start, 2)}
+
+
+def _require_learner(model: ModelConfig, processes: Processes, device: torch.device) -> None:
+    if not has_learner(model, processes, device):
+        raise ValueError(
+            "a stream of events is learned by a GMF of the scheme dhe, in one process on the CPU; take these, or give "
+            "parquet files without --follow and --from"
+        )
 
 
 def _refuse_half_life(half_life: int | None) -> None:

@@ -121,16 +121,28 @@ class StreamSide:
 
     def scheme(self) -> HeadAndTail:
         """A copy, in the form that is stored and served."""
-        used = np.flatnonzero(self.uses > 0)
-        order = used[np.argsort(self.held[used])]
+        ids, rows = self._all_rows()
+        order = np.argsort(ids)
         network = network_arguments(self.network)
         shape: Mapping[str, Any] = {"initial_std": self.network.initial_std, "seed": self.network.seed}
         scheme = HeadAndTail(self.network.embedding_dim, num_frequent=len(order), network=network, **shape)
         scheme.tail.load_state_dict(self.network.state_dict())
-        scheme.head.ids.copy_(torch.from_numpy(self.held[order]))
+        scheme.head.ids.copy_(torch.from_numpy(ids[order]))
         with torch.no_grad():
-            values_of(scheme.head.table).copy_(torch.from_numpy(self.rows[order]))
+            values_of(scheme.head.table).copy_(torch.from_numpy(rows[order]))
         return scheme
+
+    def _all_rows(self) -> tuple[Int64s, Floats]:
+        """Ids and rows, of which there are always as many, so that the config of a run never changes.
+
+        A free slot gets an id that nobody has a row for, and what the network says of it. So it changes no answer.
+        """
+        ids, rows, free = self.held.copy(), self.rows.copy(), np.flatnonzero(self.uses == 0)
+        if len(free):
+            others = np.arange(len(ids)) + np.iinfo(np.int64).min
+            ids[free] = np.setdiff1d(others, self.held[self.uses > 0])[: len(free)]
+            rows[free] = _computed(self.network, ids[free])
+        return ids, rows
 
     def _firsts(self, ids: Int64s) -> Int64s:
         """The first slot of each id."""

@@ -7,7 +7,7 @@ So the reported AUC is that of a model on actions that it has not seen. `learn_s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,17 +46,25 @@ class StreamReport:
 
 
 class Running:
-    """Means over the batches of a stream, as a report has them."""
+    """Means over the batches of a stream, as a report has them. `state` are those of an earlier one, to go on with."""
 
-    def __init__(self) -> None:
-        self._sums = np.zeros(3)  # actions, losses, AUCs
-        self._recent = np.full(2, np.nan)
+    def __init__(self, state: Sequence[float | None] = (0.0, 0.0, 0.0, None, None)) -> None:
+        self._sums = np.array(state[:3], np.float64)  # actions, losses, AUCs
+        self._recent = np.array([np.nan if value is None else value for value in state[3:]])
+
+    def state(self) -> list[float | None]:
+        """Plain values."""
+        return [*self._sums.tolist(), *(None if value != value else value for value in self._recent.tolist())]
 
     def add(self, count: int, *, loss: float, auc: float, popular_auc: float = float("nan")) -> StreamReport:
         """What is known after a further batch of `count` actions."""
         self._sums += (count, count * loss, count * auc)
         own = np.array([auc, popular_auc])
         self._recent = np.where(np.isnan(self._recent), own, 0.98 * self._recent + 0.02 * own)
+        return self.report()
+
+    def report(self) -> StreamReport:
+        """What is known."""
         return StreamReport(int(self._sums[0]), *map(float, (*self._sums[1:] / self._sums[0], *self._recent)))
 
 
@@ -93,14 +101,19 @@ def learn_stream(
     """
     running, report = Running(), None
     for users, items in batches:
-        prediction = learner.predict(users, learner.candidates(items))
-        auc, popular_auc = (_batch_auc(part) for part in learner.by_kind_of_negative(prediction.scores))
-        report = running.add(len(users), loss=learner.learn(prediction), auc=auc, popular_auc=popular_auc)
+        report = learn_batch(learner, users, items, running)
         if on_batch:
             on_batch(report)
     if report is None:
         raise ValueError("the stream was empty")
     return report
+
+
+def learn_batch(learner: StreamLearner, users: _Ids, items: _Ids, running: Running) -> StreamReport:
+    """Predict a batch, then learn it. Returns what is known then."""
+    prediction = learner.predict(users, learner.candidates(items))
+    auc, popular_auc = (_batch_auc(part) for part in learner.by_kind_of_negative(prediction.scores))
+    return running.add(len(users), loss=learner.learn(prediction), auc=auc, popular_auc=popular_auc)
 
 
 @keeping_freed_memory()
