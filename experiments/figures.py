@@ -70,17 +70,16 @@ def by_bytes() -> str:
 
 
 def stream() -> str:
-    """One pass through Globo's clicks: before learning, and what is left of the first twentieth."""
+    """One pass through each stream: before learning, against items of two kinds, and what is left at the end."""
     finished = _finished(online.EXPERIMENT)
-    rows = []
-    for way in online.WAYS:
-        runs = [run for run in online.EXPERIMENT.runs if run["scheme"] == way]
-        metrics = ["auc", "first_window_just_after", "first_window_at_the_end"]
-        if way == online.POPULARITY:
-            metrics = metrics[:1]
-        cells = [_figure(finished, runs, metric) for metric in metrics]
-        rows.append([way, *cells, *[""] * (3 - len(cells))])
-    return _plain_table(["AUC", "whole pass", "first twentieth, just learned", "first twentieth, at the end"], rows)
+    metrics = ["auc", "auc_recent", "first_clicks.10.auc", "first_window_at_the_end"]
+    headings = ["AUC", "whole pass", "against recent items", "an item's first 10 clicks", "first twentieth, at the end"]
+    parts = []
+    for data, name in online.NAMES.items():
+        runs = {way: online.runs_of(data, way) for way in online.WAYS}
+        rows = [[way, *(_figure(finished, own, metric) for metric in metrics)] for way, own in runs.items()]
+        parts.append(_plain_table([f"{name}: {headings[0]}", *headings[1:]], rows))
+    return "\n\n".join(parts)
 
 
 def replaced_tables() -> str:
