@@ -108,14 +108,16 @@ def _feature_files(data: DataConfig) -> tuple[str | None, str | None]:
         frame.write_parquet(folder / "items.parquet")
         return str(folder / "items.parquet"), None
     path = find_data(data.data)[0]
-    items, users = (path.with_name(path.name.replace(".parquet", f"-{side}.parquet")) for side in ("items", "users"))
+    of_items, of_users = (
+        path.with_name(path.name.replace(".parquet", f"-{side}.parquet")) for side in ("items", "users")
+    )
     if data.data == "bookcrossing":
-        return f"{items}:author=category,publisher=category,year=number", f"{users}:location=tags,age=number"
-    films = pl.read_parquet(items)
+        return f"{of_items}:author=category,publisher=category,year=number", f"{of_users}:location=tags,age=number"
+    films = pl.read_parquet(of_items)
     years = [re.search(r"\((\d{4})\)\s*$", title or "") for title in films["title"]]
     films = films.with_columns(pl.Series("year", [int(year.group(1)) if year else None for year in years]))
     films.select("item_id", "genres", "year").write_parquet(folder / "items.parquet")
-    return str(folder / "items.parquet"), f"{users}:gender,age,occupation" if users.exists() else None
+    return str(folder / "items.parquet"), f"{of_users}:gender,age,occupation" if of_users.exists() else None
 
 
 @torch.no_grad()
@@ -128,7 +130,7 @@ def _new_items(model: Recommender, split: Split, known: Features, *, is_told: bo
     trained = own(inputs[:count])
     frequency = np.bincount(train.items, minlength=train.num_items)[:count]
     rare = torch.from_numpy(frequency <= max(_RARE, np.quantile(frequency, 0.05)))
-    others: dict[str, Tensor] = {MEAN_ROW: trained.mean(0), RARE_ROW: trained[rare].mean(0)}
+    others = {MEAN_ROW: trained.mean(0), RARE_ROW: trained[rare].mean(0)}
     if own.open_vocabulary:
         others[AS_IT_IS] = own(ids[count:])
     if is_told:
@@ -305,7 +307,8 @@ def _warm(finished: Finished) -> str:
     runs = {model: [run_of(MOVIELENS, model, seed, split="warm") for seed in SEEDS] for model in WARM}
     for model, own in runs.items():
         rows.append([model, finished.cell(own), finished.cell(own, "ndcg@10"), finished.plain(own, "bytes")])
-    gain = [str(finished.difference(*runs.values(), metric=metric) or "") for metric in ("auc", "ndcg@10")]
+    with_features, without = runs.values()
+    gain = [str(finished.difference(with_features, without, metric) or "") for metric in ("auc", "ndcg@10")]
     rows.append(["gain", *gain, ""])
     return table(["ML-1M, known ids", "AUC, %", "NDCG@10, %", "bytes with features"], rows)
 

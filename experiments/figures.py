@@ -70,17 +70,16 @@ def by_bytes() -> str:
 
 
 def stream() -> str:
-    """One pass through Globo's clicks: before learning, and what is left of the first twentieth."""
+    """One pass through each stream: before learning, against items of two kinds, and what is left at the end."""
     finished = _finished(online.EXPERIMENT)
-    rows = []
-    for way in online.WAYS:
-        runs = [run for run in online.EXPERIMENT.runs if run["scheme"] == way]
-        metrics = ["auc", "first_window_just_after", "first_window_at_the_end"]
-        if way == online.POPULARITY:
-            metrics = metrics[:1]
-        cells = [_figure(finished, runs, metric) for metric in metrics]
-        rows.append([way, *cells, *[""] * (3 - len(cells))])
-    return _plain_table(["AUC", "whole pass", "first twentieth, just learned", "first twentieth, at the end"], rows)
+    metrics = ["auc", "auc_recent", "first_clicks.10.auc", "first_window_at_the_end"]
+    headings = ["AUC", "whole pass", "against recent items", "an item's first 10 clicks", "first twentieth, at the end"]
+    parts = []
+    for data, name in online.NAMES.items():
+        runs = {way: online.runs_of(data, way) for way in online.WAYS}
+        rows = [[way, *(_figure(finished, own, metric) for metric in metrics)] for way, own in runs.items()]
+        parts.append(_plain_table([f"{name}: {headings[0]}", *headings[1:]], rows))
+    return "\n\n".join(parts)
 
 
 def replaced_tables() -> str:
@@ -90,33 +89,37 @@ def replaced_tables() -> str:
     for scheme in deepfm.SCHEMES:
         for budget in deepfm.BUDGETS:
             ways = [deepfm.AS_TRAINED, *(f"{budget}, {way}" for way in ("distilled", "tuned"))]
-            figures = [_figure(finished, deepfm.runs(scheme), f"{way}.auc") for way in ways]
-            rows.append([name, f"`{scheme}`, {budget}", *figures])
+            cells = [(deepfm.runs(scheme), f"{way}.auc") for way in ways]
+            rows.append([name, f"`{scheme}`, {budget}", *_cells_and_seeds(finished, cells)])
     finished = _finished(sentences.EXPERIMENT)
     name = "all-MiniLM-L6-v2 of transformers on titles of books: neighbours that stay"
     for scheme in sentences.SCHEMES:
         for budget in sentences.BUDGETS:
-            runs = sentences.runs_of(scheme, budget)
-            figures = [_figure(finished, runs, f"{way}.recall") for way in sentences.WAYS]
-            rows.append([name, f"`{scheme}`, {budget}", "all", *figures])
-    return _plain_table(["model", "in the place of its tables", "before", "replaced", "tuned"], rows)
+            cells = [(sentences.runs_of(scheme, budget), f"{way}.recall") for way in sentences.WAYS]
+            rows.append([name, f"`{scheme}`, {budget}", "all", *_cells_and_seeds(finished, cells)])
+    return _plain_table(["model", "in the place of its tables", "before", "replaced", "tuned", "seeds"], rows)
 
 
 def default_scheme() -> str:
     """Which scheme keeps most of a trained table at which budget, without tuning: validation AUC and neighbours."""
     finished, rows = _finished(replacing.EXPERIMENT), []
-    for scheme in replacing.SCHEMES:
-        for data, metric in replacing.SHOWN.items():
+    for data, metric in replacing.SHOWN.items():
+        for scheme in replacing.SCHEMES:
             if scheme == "dhe" and data == replacing.TOKENS:  # it would take hours
                 continue
-            runs = [replacing.runs_of(data, scheme, budget) for budget in replacing.BUDGETS]
-            rows.append([f"`{scheme}`", data, *(_or_infeasible(finished, own, metric) for own in runs)])
-    return _plain_table(["scheme", "table", *replacing.BUDGETS], rows)
+            cells = [(replacing.runs_of(data, scheme, budget), metric) for budget in replacing.BUDGETS]
+            rows.append([data, f"`{scheme}`", *_cells_and_seeds(finished, cells)])
+    return _plain_table(["table", "scheme", *replacing.BUDGETS, "seeds"], rows)
 
 
-def _or_infeasible(finished: Finished, runs: list[Settings], metric: str) -> str:
-    figure = _figure(finished, runs, metric)
-    return INFEASIBLE if figure == NOT_RUN and any(finished.line(run) for run in runs) else figure
+def _cells_and_seeds(finished: Finished, cells: Sequence[tuple[list[Settings], str]]) -> list[str]:
+    """A figure for each cell, and how many seeds the least of them has."""
+    figures = [_figure(finished, runs, metric) for runs, metric in cells]
+    for number, (runs, _) in enumerate(cells):
+        if figures[number] == NOT_RUN and any("error" in (finished.line(run) or {}) for run in runs):
+            figures[number] = INFEASIBLE
+    counts = [len(found) for runs, metric in cells if (found := finished.values(runs, metric))]
+    return [*figures, f"{min(counts, default=0)} of {len(cells[0][0])}"]
 
 
 def several_columns() -> str:

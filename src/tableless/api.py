@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from .data.config import DataConfig, FeatureConfig, RowRules
-from .data.in_memory import Data, as_path, data_configs, temporary_folder
+from .data.config import DataConfig, FeatureConfig, FeatureUse, RowRules
+from .data.in_memory import Data, as_path, data_configs, feature_config, temporary_folder
 from .data.splits import Split
 from .embedding.budget import Budget
 from .recommender.clicks.click_runs import is_click_run, require_recommender
@@ -38,7 +38,7 @@ def train(
     config: TrainConfig | None = None,
     item_features: Data | None = None,
     user_features: Data | None = None,
-    features: Literal["auto", "encoding", "new-ids"] = FeatureConfig.features,
+    features: FeatureUse = FeatureConfig.features,
     test: Data | None = None,
     split: str = DataConfig.split,
     core: int = DataConfig.core,
@@ -132,24 +132,11 @@ def train(
             cache_dir=cache_dir,
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
-        known = FeatureConfig(
-            None if item_features is None else as_path(item_features, folder, name="item_features"),
-            None if user_features is None else as_path(user_features, folder, name="user_features"),
-            features,
-        )
+        known = load_features(feature_config(item_features, user_features, features, folder), parts, listener.on_note)
         directory = folder / "run" if out is None else Path(out)
-        train_and_measure(
-            recorded,
-            model_config,
-            config or TrainConfig(),
-            parts,
-            features=load_features(known, parts, listener.on_note),
-            out=directory,
-            resume=resume,
-            device=device,
-            with_example_users=example_users,
-            **listener.of_training(),
-        )
+        told = {"with_example_users": example_users, **listener.of_training()}
+        run: dict[str, Any] = {"features": known, "out": directory, "resume": resume, "device": device}
+        train_and_measure(recorded, model_config, config or TrainConfig(), parts, **run, **told)
         model = _trained_model(RunDirectory(directory), read, parts, listener)
         weakref.finalize(model, stack.pop_all().close)
     return model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..files.scheme_directory import require_kinds
 from ..hints import did_you_mean, require_choice
@@ -117,6 +117,10 @@ class DataConfig:
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
+FeatureUse = Literal["auto", "encoding", "new-ids"]
+"""What features are used for."""
+
+
 @dataclass(frozen=True)
 class FeatureConfig:
     """Files of features of users and of items, and what they are used for."""
@@ -130,7 +134,7 @@ class FeatureConfig:
     user_features: str | None = field(
         default=None, metadata={"help": "A file with features of users, in the same way."}
     )
-    features: Literal["auto", "encoding", "new-ids"] = field(
+    features: FeatureUse = field(
         default="auto",
         metadata={
             "help": "encoding: in the code of a dhe, and for new ids; new-ids: for new ids alone; "
@@ -139,7 +143,7 @@ class FeatureConfig:
     )
 
     def __post_init__(self) -> None:
-        require_choice("features", self.features, ("auto", "encoding", "new-ids"))
+        require_choice("features", self.features, get_args(FeatureUse))
         if self.features != "auto" and self.item_features is None and self.user_features is None:
             raise ValueError(
                 f"--features (features) {self.features} needs features: give --item-features (item_features) or "

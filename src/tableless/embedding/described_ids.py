@@ -126,8 +126,8 @@ class WithDescribedIds(EmbeddingScheme):
 
     @property
     def lists_ids(self) -> bool:
-        """As the inner scheme does."""
-        return self.inner.lists_ids
+        """It must be known which ids were in training: only others can be described."""
+        return True
 
     @property
     def num_parameters(self) -> int:

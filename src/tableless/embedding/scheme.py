@@ -138,7 +138,7 @@ class EmbeddingScheme(nn.Module, ABC):
 
     @property
     def lists_ids(self) -> bool:
-        """Must a run list the ids of its rows? By default it must for a closed scheme, which is fed row numbers."""
+        """Must a run list the known ids? By default it must for a closed scheme, which is fed row numbers."""
         return not self.open_vocabulary
 
     @property

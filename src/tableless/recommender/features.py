@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..data.config import FeatureConfig
 from ..data.features.reading import read_features
 from ..data.features.table import FeatureColumns, FeatureTable
+from ..data.interactions import Kind
 from ..data.splits import Split
 from ..embedding.described_ids import WithDescribedIds
 from ..embedding.scheme import EmbeddingScheme
@@ -107,9 +108,14 @@ class Features:
         return {"use": self.use, **{side: table.columns.describe() for side, table in self.tables.items()}}
 
 
+def kinds_of(split: Split) -> dict[Side, Kind]:
+    """What the raw ids of each side are."""
+    return {"user": split.train.user_kind, "item": split.train.item_kind}
+
+
 def load_features(config: FeatureConfig, split: Split, note: Callable[[str], None] = lambda text: None) -> Features:
     """Read the files that the config names; ids are of the kind that the interactions have."""
-    kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
+    kinds = kinds_of(split)
     sources: dict[Side, str | None] = {"user": config.user_features, "item": config.item_features}
     tables = {
         side: read_features(source, side=side, kind=kinds[side], note=note)

@@ -94,7 +94,7 @@ class TrainingJournal:
     ) -> None:
         """Write the packed model and its config, lists of items and users, then what was measured.
 
-        Items of which only `features` are known stand behind the others.
+        Ids of which only `features` are known stand behind the others.
 
         With the results, the run has ended. What is needed to train on stays as it was, in the form that is trained.
         """
@@ -107,8 +107,10 @@ class TrainingJournal:
         described = features.without_actions("item", train.item_ids)
         if described is not None:
             more = item_list(described.names, ids=described.ids, actions=np.zeros(len(described.ids), counts.dtype))
-            items = items.vstack(more.cast(items.schema))  # type: ignore[arg-type]
-        self.files.write_lists(items, np.array(train.user_ids) if model.users.lists_ids else None)
+            items = items.vstack(more.cast(items.schema))
+        people = features.without_actions("user", train.user_ids)
+        user_ids = np.concatenate([train.user_ids, *([] if people is None else [people.ids])])
+        self.files.write_lists(items, user_ids if model.users.lists_ids else None)
         self.files.write_results(results)
 
     def _add_to_tensorboard(self, report: EpochReport) -> None:

@@ -63,6 +63,8 @@ class RunDirectory:
         self.metrics, self.resume_state, self.start_weights, self.start_stages = (self.path / name for name in _JOURNAL)
         self.events = self.path / "tensorboard"
         self.example_users = self.path / _AT_HOME[0]
+        # What a stream needs to go on after a stop; `stream_events.py` writes and reads it.
+        self.stream_state, self.stream_journal = self.path / "stream.safetensors", self.path / "stream.journal"
 
     @property
     def has_ended(self) -> bool:
@@ -118,7 +120,8 @@ class RunDirectory:
     def read(self) -> StoredRun:
         """The run, ready to answer. The list of users is read when it is asked for: only tables of users need it."""
         model, config = self.read_model()
-        return StoredRun(self, model, config, self.added["item"].behind(self.read_list("item")))
+        items, added = self.read_list("item"), self.added["item"]
+        return StoredRun(self, model, config, added.behind(items) if added.path.exists() else items)
 
     def read_model(self) -> tuple[Recommender, dict[str, Any]]:
         """The model, ready to score, and everything the config says."""

@@ -14,6 +14,7 @@ import torch
 
 from .. import __version__
 from ..data.config import DataConfig
+from ..data.interactions import Kind
 from ..data.loading import example_users
 from ..data.splits import Split
 from ..embedding.budget import Budget, BudgetTooSmall, resolve_budget
@@ -27,11 +28,12 @@ from .clicks.backbones import CLICK_BACKBONES
 from .clicks.sizing import JOINT
 from .distributed import Processes
 from .evaluation import popularity_warning
-from .features import SIDES, Features
+from .features import SIDES, Features, kinds_of
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import BACKBONES, Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
+from .run_directory import Side
 from .stage_settings import with_loss
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
@@ -144,12 +146,10 @@ def train_and_measure(
     watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch, on_fit)
     reason, model_config = decided(model_config, split, watchers.on_note)
     model_config = as_trained(model_config, train_config)
-    if built is None:
-        built = build_model(model_config, split, seed=train_config.seed, features=features)
-    model = built.to(choose_device(device))
+    model = build_model(model_config, split, seed=train_config.seed, features=features) if built is None else built
+    model = model.to(choose_device(device))
     train_config = with_loss(train_config, model)
-    kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
-    config = describe_run(data, model, model_config, train_config, kinds, features)
+    config = describe_run(data, model, model_config, train_config, kinds_of(split), features)
     journal = None if out is None else TrainingJournal(out, config, resume=resume, writes=processes.is_first)
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
@@ -172,12 +172,8 @@ def train_and_measure(
         "best_epoch": training.on_data["best_epoch"],
     }
     results |= ({"choice": reason} if reason else {}) | ({"features": described} if described else {})
-    warning = popularity_warning(
-        results,
-        training=asdict(train_config),
-        scheme=config["model"]["items"]["scheme"],
-        num_actions=split.train.num_actions,
-    )
+    scheme, num_actions = config["model"]["items"]["scheme"], split.train.num_actions
+    warning = popularity_warning(results, training=asdict(train_config), scheme=scheme, num_actions=num_actions)
     results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
         if processes.is_first:
@@ -235,7 +231,7 @@ def describe_run(
     model: Recommender,
     model_config: ModelConfig,
     train_config: TrainConfig,
-    kinds: Mapping[str, str],
+    kinds: Mapping[Side, Kind],
     features: Features = Features(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Everything that a run directory's `config.json` says."""

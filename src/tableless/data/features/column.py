@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FeatureKind = Literal["category", "tags", "number", "vector"]
-Matrix = NDArray[np.float32]
+FeatureRows = NDArray[np.float32]
 
 LARGEST = 3.96
 """No number of a feature is larger: about the most that 8 bits hold in steps of 1/32."""
@@ -32,7 +32,7 @@ class Column(Protocol):
     def summary(self) -> str:
         """What a user is told of it."""
 
-    def encode(self, values: Sequence[Any]) -> Matrix:
+    def encode(self, values: Sequence[Any]) -> FeatureRows:
         """Values [n] -> float32 [n, width]. What cannot be read counts as missing."""
 
     def problem(self, value: Any) -> str | None:

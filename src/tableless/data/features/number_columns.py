@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ...embedding.side_features import LSH
-from .column import LARGEST, FeatureKind, Matrix, kind_of
+from .column import LARGEST, FeatureKind, FeatureRows, kind_of
 
 _REACH = 3  # interquartile ranges beyond the quartiles: further out a number counts as the bound
 _INTERVALS = 8  # a linear map can then follow a curve
@@ -57,7 +57,7 @@ class NumberColumn:
         """Its mean."""
         return f"{self.name} (number, {self.mean:.4g} ± {self.deviation:.3g})"
 
-    def encode(self, values: Sequence[Any]) -> Matrix:
+    def encode(self, values: Sequence[Any]) -> FeatureRows:
         """The standardised number, then a 1 in the column of its interval."""
         numbers = [as_number(value) for value in values]
         rows = np.zeros((len(values), self.width), np.float32)
@@ -103,7 +103,7 @@ class VectorColumn:
         bits = f", as {self.num_bits} bits" if self.num_bits else ""
         return f"{self.name} (vector of {len(self.mean)} numbers{bits})"
 
-    def encode(self, values: Sequence[Any]) -> Matrix:
+    def encode(self, values: Sequence[Any]) -> FeatureRows:
         """The standardised numbers, or 1 and -1 for each bit."""
         fits = np.array([value is not None and self.problem(list(value)) is None for value in values], bool)
         rows = np.zeros((len(values), self.width), np.float32)

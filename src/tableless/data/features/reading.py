@@ -17,8 +17,6 @@ from .word_columns import CategoryColumn, TagsColumn
 if TYPE_CHECKING:
     import polars as pl
 
-Note = Callable[[str], None]
-
 _SEPARATORS = ("|", ";", ",")
 _GUESSED_SEPARATORS = ("|", ";")  # a comma may as well be part of a name
 _FEW_INTEGERS = 32  # whole numbers with so few different values are codes: an occupation, a genre
@@ -54,7 +52,7 @@ class FeatureSource:
 
 
 def read_features(
-    source: str, *, side: str, kind: Kind, id_col: str | None = None, note: Note = lambda text: None
+    source: str, *, side: str, kind: Kind, id_col: str | None = None, note: Callable[[str], None] = lambda text: None
 ) -> FeatureTable:
     """Read the features of users or of items (`side`), and learn its columns.
 
@@ -117,7 +115,9 @@ def _read(parsed: FeatureSource, side: str, id_col: str | None) -> tuple[pl.Data
     return layout.read_whole({name: name for name in names}), id_name
 
 
-def _learn(frame: pl.DataFrame, values: dict[str, list[Any]], parsed: FeatureSource, note: Note) -> list[Column]:
+def _learn(
+    frame: pl.DataFrame, values: dict[str, list[Any]], parsed: FeatureSource, note: Callable[[str], None]
+) -> list[Column]:
     """The columns that can be used. Those that were not asked for by name may be left out, with a word on why."""
     columns: list[Column] = []
     for name, own in values.items():
@@ -134,8 +134,9 @@ def _learn_column(name: str, values: Sequence[Any], kind: FeatureKind) -> Column
     if kind == "tags":
         separator = _separator(values, _GUESSED_SEPARATORS) or _separator(values, _SEPARATORS)
         return TagsColumn.learn(name, values, separator or "|")
-    column = {"category": CategoryColumn, "number": NumberColumn, "vector": VectorColumn}[kind]
-    return column.learn(name, values)
+    if kind == "category":
+        return CategoryColumn.learn(name, values)
+    return NumberColumn.learn(name, values) if kind == "number" else VectorColumn.learn(name, values)
 
 
 def guess_kind(column: pl.Series) -> tuple[FeatureKind | None, str | None]:

@@ -5,7 +5,7 @@ What was learned from the file goes with the run (`FeatureColumns.describe`), so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...embedding.ids import to_ids
 from ...hints import did_you_mean
 from ..interactions import DataError
-from .column import Column, Matrix
+from .column import Column, FeatureRows
 from .number_columns import NumberColumn, VectorColumn
 from .word_columns import CategoryColumn, TagsColumn
 
@@ -49,12 +49,12 @@ class FeatureColumns:
         """What a user is told: each column, and what it was taken for."""
         return ", ".join(column.summary for column in self.columns)
 
-    def encode(self, values: Mapping[str, Sequence[Any]], count: int) -> Matrix:
+    def encode(self, values: Mapping[str, Sequence[Any]], count: int) -> FeatureRows:
         """The values of each column [count] -> float32 [count, width]. A column that is not there is missing."""
         parts = [column.encode(values.get(column.name, [None] * count)) for column in self.columns]
         return np.concatenate(parts, axis=1) if parts else np.zeros((count, 0), np.float32)
 
-    def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> Matrix:
+    def encode_rows(self, rows: Sequence[Mapping[str, Any]]) -> FeatureRows:
         """Rows such as a caller gives them -> float32 [rows, width].
 
         A name that is no column, or a value of another kind, is refused; a column may be left out or None.
@@ -67,7 +67,7 @@ class FeatureColumns:
     def _problem(self, row: Mapping[str, Any]) -> str | None:
         known = {column.name: column for column in self.columns}
         for name, value in row.items():
-            if name in (self.id_name, "id"):
+            if name in (self.id_name, "id", "title") and name not in known:  # a title is shown, and tells nothing
                 continue
             if name not in known:
                 listed = ", ".join(self.names)
@@ -96,7 +96,7 @@ class FeatureColumns:
 
 def _column_from(description: Mapping[str, Any]) -> Column:
     own = dict(description)
-    kind = KINDS[own.pop("kind")]
+    kind: Callable[..., Column] = KINDS[own.pop("kind")]
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in own.items()})
 
 
@@ -107,9 +107,9 @@ class FeatureTable:
     columns: FeatureColumns
     names: pl.Series  # [n] raw ids
     ids: NDArray[np.int64]  # [n]
-    rows: Matrix  # [n, columns.width]
+    rows: FeatureRows  # [n, columns.width]
 
-    def of(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], Matrix]:
+    def of(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], FeatureRows]:
         """Which of some ids have features, and their rows: [n] and [as many as have some, width]."""
         order = np.argsort(self.ids)
         place = np.searchsorted(self.ids, ids, sorter=order).clip(max=max(0, len(order) - 1))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xxhash
 
-from .column import FeatureKind, Matrix, kind_of
+from .column import FeatureKind, FeatureRows, kind_of
 
 _MOST_VALUES, _FEWEST_OCCURRENCES, _SHARED_COLUMNS = 64, 2, 32
 _LONGEST_WORD = 200  # characters of a value that are looked at
@@ -45,7 +45,7 @@ class CategoryColumn:
         """How many values there are."""
         return f"{self.name} ({_counted(self.kind, self.values, self.num_shared)})"
 
-    def encode(self, values: Sequence[Any]) -> Matrix:
+    def encode(self, values: Sequence[Any]) -> FeatureRows:
         """A 1 in the column of the value."""
         return _multi_hot([[word] if (word := _word(value)) else [] for value in values], self._place, self.num_shared)
 
@@ -83,7 +83,7 @@ class TagsColumn:
         """How many tags there are, and what separates them."""
         return f"{self.name} (tags separated by {self.separator!r}: {_counted('tag', self.values, self.num_shared)})"
 
-    def encode(self, values: Sequence[Any]) -> Matrix:
+    def encode(self, values: Sequence[Any]) -> FeatureRows:
         """A 1 in the column of each tag."""
         return _multi_hot([_tags(value, self.separator) for value in values], self._place, self.num_shared)
 
@@ -105,7 +105,7 @@ def _frequent(rows: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], int]:
     return tuple(sorted(common)), _SHARED_COLUMNS if len(counts) > len(common) else 0
 
 
-def _multi_hot(rows: Sequence[Sequence[str]], place: Mapping[str, int], num_shared: int) -> Matrix:
+def _multi_hot(rows: Sequence[Sequence[str]], place: Mapping[str, int], num_shared: int) -> FeatureRows:
     result = np.zeros((len(rows), len(place) + num_shared), np.float32)
     for row, words in zip(result, rows, strict=True):
         for word in words:

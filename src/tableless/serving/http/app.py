@@ -33,6 +33,7 @@ from ..model import TrainedModel
 from ..settings import ServerSettings
 from .limits import OPEN_TO_ALL, Limits, guarded
 from .metrics import Metrics
+from .new_ids import new_id_routes
 from .refusals import Refusal, explain, problems
 from .routes import MODEL_ROUTES, answer_routes, catalogue_routes, embed_route, operation_routes
 from .served_model import CurrentModel
@@ -159,6 +160,7 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     app.include_router(embed_route(current, settings))
     app.include_router(answer_routes(current, settings))
     app.include_router(catalogue_routes(current))
+    app.include_router(new_id_routes(current, settings))
     app.include_router(operation_routes(current, settings, metrics))
     app.include_router(page_routes(app))
     routes = frozenset({"/", "/docs", *app.openapi()["paths"]})
