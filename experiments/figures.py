@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import clicks, cold_start, deepfm, frontier, online, replacing, sentences
+from . import click_data, clicks, cold_start, deepfm, frontier, online, replacing, sentences
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -131,10 +131,10 @@ def _streams() -> list[str]:
 def _columns() -> list[str]:
     """Click models: separate schemes against one network for all columns."""
     finished = _finished(clicks.EXPERIMENT)
-    data = next(iter(clicks.SOURCES))
+    data = next(iter(click_data.SOURCES))
     own = {scheme: _both(finished, clicks.runs_of(data, scheme), ("auc",)) for scheme in ("low-rank", "joint")}
     return [
-        f"{clicks.SOURCES[data].title}, AUC: {own['low-rank']}; one network for all: {own['joint']}",
+        f"{click_data.SOURCES[data].title}, AUC: {own['low-rank']}; one network for all: {own['joint']}",
         "values that are new have no row: `joint` or `dhe` answer for them",
     ]
 
@@ -207,12 +207,12 @@ def several_columns() -> str:
     """Click models: AUC and log loss of each scheme at equal bytes, three datasets."""
     finished, rows = _finished(clicks.EXPERIMENT), []
     for scheme in (clicks.FULL, *clicks.SMALL):
-        points = [clicks.runs_of(data, scheme) for data in clicks.SOURCES]
+        points = [clicks.runs_of(data, scheme) for data in click_data.SOURCES]
         rows.append([f"`{scheme}`", *(_both(finished, runs, ("auc", clicks.LOG_LOSS)) for runs in points)])
-    floors = [clicks.runs_of(data, clicks.FULL)[:1] for data in clicks.SOURCES]
+    floors = [clicks.runs_of(data, clicks.FULL)[:1] for data in click_data.SOURCES]
     metrics = ("popularity.auc", "popularity.base_rate_log_loss")
     rows.append(["floor", *(", ".join(_figure(finished, runs, metric) for metric in metrics) for runs in floors)])
-    return _plain_table(["AUC, log loss", *(source.title for source in clicks.SOURCES.values())], rows)
+    return _plain_table(["AUC, log loss", *(source.title for source in click_data.SOURCES.values())], rows)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
