@@ -75,7 +75,7 @@ class EventRun:
         checkpoint_at = time.monotonic() + self._options.checkpoint_seconds
         source = LineSource(self._source, follow=self._options.follow, start=self._place)
         is_new = False
-        for batch in self.reader.batches(source, size=size, start=None if self._source == STDIN else self._place):
+        for batch in self.reader.batches(source, size=size):
             if batch is not None:
                 self._write_to_journal(batch)
                 self._learn(batch, on_batch)
