@@ -15,7 +15,7 @@ from ...embedding.ids import to_ids
 from ...kernels import Int64s
 from ..interactions import DataError, Kind
 from .columns import ITEM_COLUMNS, TIME_COLUMNS, USER_COLUMNS
-from .line_sources import LineSource, Place, SourceLine
+from .line_sources import LineSource, SourcePlace, SourceLine
 
 MALFORMED, REPEATED, UNORDERED, LATE = "malformed", "repeated", "out of order", "late"
 REMEMBERED = 100_000
@@ -29,7 +29,7 @@ class EventBatch:
 
     users: Int64s  # [events] ids
     items: Int64s  # [events]
-    place: Place  # behind the last of them
+    place: SourcePlace  # behind the last of them
     lines: list[bytes]  # as they came, also those that do not count
     newest: float  # the latest time so far; -inf without times
 
