@@ -4,9 +4,11 @@
     TQDM_DISABLE=1 python -m examples.replace_in_torch_rechub
 
 MovieLens-1M: will the user give this movie four stars or more? Of each user's ratings the last tenth is the test, the
-tenth before it validation. For each seed the model is trained, and then, for each budget, a copy of it is measured with
-its tables replaced (`distilled`, which needs no data) and after two more epochs (`fine-tuned`). `fresh` has schemes in
-place that were fitted to nothing: what the rest of the model knows by itself.
+tenth before it validation. For each seed the model is trained, and then, for each budget, copies of it are measured:
+with the tables replaced (`distilled`, which needs no data), after two epochs of learning to answer as the model did
+before (`tuned`, by `tableless.tune`: inputs without labels), and after two epochs more of the library's own training
+(`fine-tuned`, with labels). `fresh` has schemes in place that were fitted to nothing: what the rest of the model knows
+by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
+from typing import Any
 
 import polars as pl
 import torch
@@ -25,8 +28,8 @@ from torch_rechub.basic.features import SparseFeature
 from torch_rechub.models.ranking import DeepFM
 from torch_rechub.trainers import CTRTrainer
 
+from tableless import replace_embeddings, tune
 from tableless.data.loading import find_data
-from tableless.embedding.replacement import replace_embeddings
 
 # Found on validation data. The network fits the table closely, and larger steps lead away from there. A large batch
 # has hardly more distinct ids than a small one, and each distinct id is computed once.
@@ -63,7 +66,7 @@ class Split:
 class Outcome:
     """The result of one model."""
 
-    parameters: int
+    bytes: int  # of the large tables, or of what is in their place
     auc: float  # on the test
 
 
@@ -71,40 +74,61 @@ def main() -> None:
     """Train, replace, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", help="where MovieLens-1M is, or goes; else $TABLELESS_DATA, or the cache")
-    parser.add_argument("--budgets", default="1/2 parameters,1/4 parameters")
+    parser.add_argument("--scheme", default="auto")
+    parser.add_argument("--budgets", default="1/16,1/32")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     split = split_by_time(read_movielens(arguments.data_dir))
     results = []
     for seed in range(arguments.seeds):
-        results.append(measure(split, arguments.budgets.split(","), min_rows=1_000, seed=seed))
+        budgets = arguments.budgets.split(",")
+        results.append(measure(split, budgets, scheme=arguments.scheme, min_rows=1_000, seed=seed))
         print(f"seed {seed}:", *(f"{name} {outcome.auc:.4f};" for name, outcome in results[-1].items()), flush=True)
-    print("\n| tables | parameters of the model | test AUC |\n| --- | --- | --- |")
+    print("\n| tables | bytes of the tables | test AUC |\n| --- | --- | --- |")
     for name, outcome in results[0].items():
         aucs = [result[name].auc for result in results]
         spread = f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else ""
-        print(f"| {name} | {outcome.parameters:,} | {mean(aucs):.4f}{spread} |")
+        print(f"| {name} | {outcome.bytes:,} | {mean(aucs):.4f}{spread} |")
 
 
 def measure(
-    split: Split, budgets: Sequence[str], *, min_rows: int, embed_dim: int = 32, epochs: int = 7, seed: int = 0
+    split: Split,
+    budgets: Sequence[str],
+    *,
+    scheme: str,
+    min_rows: int,
+    embed_dim: int = 32,
+    epochs: int = 7,
+    seed: int = 0,
 ) -> dict[str, Outcome]:
     """The results of the trained model, and of the model replaced at each budget."""
     torch.manual_seed(seed)
     model = build_model(split, embed_dim=embed_dim)
     train(model, split.train, split.validation, epochs=epochs)
-    outcomes = {"as trained": outcome_of(model, split)}
+    outcomes: dict[str, Outcome] = {}
+    own: dict[str, Any] = {"scheme": scheme, "min_rows": min_rows, "seed": seed}
     for budget in budgets:
-        fresh = copy.deepcopy(model)
-        replace_embeddings(fresh, budget, min_rows=min_rows, distil=False, seed=seed)
-        outcomes[f"{budget}, fresh"] = outcome_of(fresh, split)
-        fitted = copy.deepcopy(model)
-        for entry in replace_embeddings(fitted, budget, min_rows=min_rows, seed=seed):
-            print(f"{entry.name} at {budget}: {entry.unexplained:.1%} unexplained, {entry.seconds:.0f} s", flush=True)
-        outcomes[f"{budget}, distilled"] = outcome_of(fitted, split)
-        tuning = replace(split.train, batch_size=TUNING_BATCH_SIZE)
-        train(fitted, tuning, split.validation, epochs=TUNING_EPOCHS, learning_rate=TUNING_LEARNING_RATE)
-        outcomes[f"{budget}, fine-tuned"] = outcome_of(fitted, split)
+        fresh, fitted = copy.deepcopy(model), copy.deepcopy(model)
+        replace_embeddings(fresh, budget, distil=False, **own)
+        tables = replace_embeddings(fitted, budget, **own)
+        print(tables, flush=True)
+        before, after = sum(each.bytes_before for each in tables), sum(each.bytes_after for each in tables)
+        outcomes.setdefault("as trained", Outcome(before, auc(model, split.test)))
+        outcomes[f"{budget}, fresh"] = Outcome(after, auc(fresh, split.test))
+        outcomes[f"{budget}, distilled"] = Outcome(after, auc(fitted, split.test))
+        tuned = copy.deepcopy(fitted)
+        tune(
+            tuned,
+            model,
+            split.train,
+            epochs=TUNING_EPOCHS,
+            metric=lambda student: auc(student, split.validation),
+            call=lambda student, batch: student(batch[0]),  # without the labels
+        )
+        outcomes[f"{budget}, tuned"] = Outcome(after, auc(tuned, split.test))
+        examples = replace(split.train, batch_size=TUNING_BATCH_SIZE)
+        train(fitted, examples, split.validation, epochs=TUNING_EPOCHS, learning_rate=TUNING_LEARNING_RATE)
+        outcomes[f"{budget}, fine-tuned"] = Outcome(after, auc(fitted, split.test))
     return outcomes
 
 
@@ -128,10 +152,9 @@ def train(
     model.load_state_dict(kept)
 
 
-def outcome_of(model: nn.Module, split: Split) -> Outcome:
+def auc(model: nn.Module, examples: Examples) -> float:
     """AUC as the library measures it."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Outcome(parameters, float(CTRTrainer(model).evaluate(model, split.test)))
+    return float(CTRTrainer(model).evaluate(model, examples))
 
 
 def read_movielens(data_dir: str | None = None) -> pl.DataFrame:

@@ -11,10 +11,10 @@ from tableless.files.whole import Line
 
 from . import (
     choices,
+    clicks,
     deepfm,
     elsewhere,
     experts,
-    features,
     few_bits,
     figure2,
     figure3,
@@ -25,6 +25,8 @@ from . import (
     online,
     online_tuning,
     repeated,
+    replacing,
+    sentences,
     students,
     table1,
     table2,
@@ -77,8 +79,10 @@ SECTIONS: dict[str, ModuleType] = {
     "Settings of streams": online_tuning,
     "Experts": experts,
     "Teacher": teacher,
-    "Joint features": features,
+    "Replacing tables: which scheme": replacing,
+    "Click models: several columns": clicks,
     "Replacing the tables of a DeepFM": deepfm,
+    "Replacing the table of a sentence model": sentences,
     "Weights in few bits": few_bits,
     "Choices: constants of the library": choices,
 }
@@ -86,14 +90,14 @@ SECTIONS: dict[str, ModuleType] = {
 _OPENING = f"""\
 # Deep hash embedding, reproduced
 
-Written by `python -m experiments.report`: every result of ours comes from the lines in `results/`, and what they do
-not have yet is “not run yet”. **The data differs**: the paper has MovieLens-20M and Amazon Books, which were not to be
-had where this ran, so MovieLens-1M, Book-Crossing and Globo stand in for them; levels of AUC do not compare, orders and
-differences may. Accuracies are in per cent, mean ± standard deviation over seeds. A difference is paired by seed, with
-its 95 % interval (Student's t), in points. Sizes such as 1/4 are shares of the full table's parameters, as in the
-paper. “–”: infeasible within the budget. “{CAPPED_MARK}”, and a hollow marker in a
-picture: at least one of the runs stopped at its limit of epochs when it might still have risen; no verdict is drawn
-from it.
+Written by `python -m experiments.report`: every result of ours comes from the lines in `results/`. An experiment
+without lines has no section here, and stands in the [list of what was run](#what-was-run-and-what-was-not). **The data
+differs**: the paper has MovieLens-20M and Amazon Books, which were not to be had where this ran, so MovieLens-1M,
+Book-Crossing and Globo stand in for them; levels of AUC do not compare, orders and differences may. Accuracies are in
+per cent, mean ± standard deviation over seeds. A difference is paired by seed, with its 95 % interval (Student's t), in
+points. Sizes such as 1/4 are shares of the full table's parameters, as in the paper. “–”: infeasible within the budget.
+“{CAPPED_MARK}”, and a hollow marker in a picture: at least one of the runs stopped at its limit of epochs when it might
+still have risen; no verdict is drawn from it.
 
 There are two recipes, and a comparison is made within one of them. **As published**: every model is trained end to end
 with Adam, and DHE has the network of the paper (1024 hashes, five layers, batch norm, Mish). **Ours, the fast recipe**:
@@ -120,18 +124,19 @@ def render(lines: dict[str, list[Line]], again: Sequence[Line] = ()) -> str:
         _summary(lines, AS_PUBLISHED),
         "## The same comparisons by our recipe",
         _summary(lines, OURS),
-        "## How far DHE gets",
-        how_far_dhe_gets(Finished(figure2_lines)) if figure2_lines else NOT_RUN,
-        "## Which scheme at which budget, by the fast recipe",
-        recommendation(Finished(figure2_lines)) if figure2_lines else NOT_RUN,
-        "## What was run",
+    ]
+    if figure2_lines:
+        parts += ["## How far DHE gets", how_far_dhe_gets(Finished(figure2_lines))]
+        parts += ["## Which scheme at which budget, by the fast recipe", recommendation(Finished(figure2_lines))]
+    parts += [
+        "## What was run, and what was not",
         _what_was_run(lines),
         "## Rows drawn from all by a committed seed, and run again",
         repeated.section(again, {module.EXPERIMENT.name: module.EXPERIMENT for module in SECTIONS.values()}),
     ]
     for title, module in SECTIONS.items():
-        own = lines[title]
-        parts += [f"## {title}", module.section(own) if own else NOT_RUN, _failures(own)]
+        if own := lines[title]:
+            parts += [f"## {title}", module.section(own), _failures(own)]
     return paragraphs(parts) + "\n"
 
 
@@ -149,7 +154,7 @@ _NOTES = {
 
 
 def _summary(lines: dict[str, list[Line]], method: str) -> str:
-    """How many claims hold when tested by one method, which do not, and all of them with their figures."""
+    """How many claims hold when tested by one method, which do not, and those that were tested with their figures."""
     rows, by_verdict = [], dict[str, list[str]]()
     for title, module in SECTIONS.items():
         finished = Finished(lines[title])
@@ -157,8 +162,10 @@ def _summary(lines: dict[str, list[Line]], method: str) -> str:
         for claim in claims:
             if claim.method == method:
                 row = claim.row(finished)
-                rows.append([title.partition(":")[0], *row])
                 by_verdict.setdefault(row[-1], []).append(f"{claim.says} ({claim.where}), {row[3]}")
+                if row[-1] != NOT_RUN:
+                    rows.append([title.partition(":")[0], *row])
+    total = sum(map(len, by_verdict.values()))
     order = VERDICTS if method == AS_PUBLISHED else OUTCOMES
     counts = ", ".join(f"{verdict}: {len(by_verdict[verdict])}" for verdict in order if verdict in by_verdict)
     failed = [
@@ -168,8 +175,8 @@ def _summary(lines: dict[str, list[Line]], method: str) -> str:
     ]
     headings = ["where", "the paper says", "tested on", "its difference", "ours: AUC", "ours: NDCG@10"]
     headings.append("verdict on the paper" if method == AS_PUBLISHED else "by our recipe")
-    note = f"Of {len(rows)} comparisons, all {_METHOD_IN_WORDS[method]}: {counts}. {_NOTES[method]}"
-    return paragraphs([note, "\n".join(failed), table(headings, rows, num_texts=3)])
+    note = f"Of {total} comparisons, all {_METHOD_IN_WORDS[method]}: {counts}. {_NOTES[method]}"
+    return paragraphs([note, "\n".join(failed), table(headings, rows, num_texts=3) if rows else ""])
 
 
 def _what_was_run(lines: dict[str, list[Line]]) -> str:

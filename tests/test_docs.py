@@ -30,6 +30,8 @@ FUNCTIONS = [
     tableless.embedding_for,
     tableless.distil,
     tableless.replace_embeddings,
+    tableless.tune,
+    tableless.distillation_loss,
     tableless.load_scheme,
     tableless.load_replaced,
 ]
@@ -50,6 +52,7 @@ RECORDS = [
     tableless.Distillation,
     tableless.Replacement,
     tableless.LeftAlone,
+    tableless.Tuning,
 ]
 OTHERS = [tableless.save_scheme, tableless.save_replaced, tableless.TrainedModel.save, tableless.TrainedFromNothing]
 EXAMPLES = [

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from experiments import deepfm, figures, frontier, running
+from experiments import deepfm, figures, frontier, replacing, running, sentences
 
 from tableless.files.whole import append_line
 from tests.documents import ROOT, name_of
@@ -46,7 +46,8 @@ def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "RESULTS", tmp_path)
     assert "| ML-1M: AUC, NDCG@10 | not run yet | not run yet |" in figures.what_to_expect()
     assert "not run yet" in figures.by_bytes()
-    assert "as trained not run yet" in figures.replaced_tables()
+    assert "| not run yet | not run yet | not run yet |" in figures.replaced_tables()
+    assert "| ML-1M | `coded` | not run yet |" in figures.default_scheme()
     for run in frontier.runs_of("ML-1M", "full", 128):
         results = {
             "auc": 0.9 + run["train"]["seed"] / 1000,
@@ -63,11 +64,22 @@ def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
     }.items():
         append_line(frontier.EXPERIMENT.path, frontier.runs_of("ML-1M", "dhe", size)[0] | outcome)
     append_line(deepfm.EXPERIMENT.path, deepfm.runs()[0] | {"results": {"as trained": {"auc": 0.8042}}})
+    run = replacing.runs_of("ML-1M", "coded", "1/3")[0]
+    append_line(replacing.EXPERIMENT.path, run | {"results": {"validation": {"auc": 0.9107}}})
+    run = replacing.runs_of("ML-1M", "quantized", "1/32")[0]
+    append_line(replacing.EXPERIMENT.path, run | {"error": "too small"})
+    run = sentences.runs_of("low-rank", "1/32")[1]
+    append_line(sentences.EXPERIMENT.path, run | {"results": {"replaced": {"recall": 0.5}, "tuned": {"recall": 0.625}}})
     expected = "| .8130 | .9010 ± .0010, .0410 ± .0000 | .8992, .0376 (1 of 3 seeds) | not run yet |"
     assert f"| ML-1M: AUC, NDCG@10 {expected}" in figures.what_to_expect()
     row = "| `dhe` | not run yet | – | not run yet | .8900†, .0336† (1 of 3 seeds) | not run yet |"
     assert row in figures.by_bytes()
-    assert "as trained .8042, with half not run yet" in figures.replaced_tables()
+    assert "| `coded`, 1/16 | .8042 | not run yet |" in figures.replaced_tables()
+    assert "| `low-rank`, 1/32 | all | .5000 | .6250 | 1 of 3 |" in figures.replaced_tables()
+    row = "| ML-1M | `coded` | .9107 | not run yet | not run yet | not run yet | 1 of 3 |"
+    assert row in figures.default_scheme()
+    row = "| ML-1M | `quantized` | not run yet | not run yet | not run yet | – | 0 of 3 |"
+    assert row in figures.default_scheme()
 
 
 def test_an_unknown_block_is_refused():

@@ -32,11 +32,14 @@ from .embedding import (
     Replacements,
     SideFeatures,
     TrainedFromNothing,
+    Tuning,
     choose_scheme,
     distil,
+    distillation_loss,
     embedding_for,
     replace_embeddings,
     to_ids,
+    tune,
 )
 from .files.compression import CompressedVectors, compress
 from .files.replaced_models import load_replaced, save_replaced
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from .recommender.models import GMF, MLP
     from .recommender.progress import Progress
     from .recommender.training import TrainConfig
+    from .serving.click_door import TrainedClickModel, load_clicks, train_clicks
     from .serving.hub import load
     from .serving.model import TrainedModel
 
@@ -73,16 +77,20 @@ __all__ = [
     "Replacements",
     "SideFeatures",
     "TrainConfig",
+    "TrainedClickModel",
     "TrainedFromNothing",
     "TrainedModel",
+    "Tuning",
     "choose_scheme",
     "compare",
     "compress",
     "distil",
+    "distillation_loss",
     "embedding_for",
     "evaluate",
     "export",
     "load",
+    "load_clicks",
     "load_replaced",
     "load_scheme",
     "replace_embeddings",
@@ -90,6 +98,8 @@ __all__ = [
     "save_scheme",
     "to_ids",
     "train",
+    "train_clicks",
+    "tune",
 ]
 
 # These are imported when they are first used: they need polars and pyarrow, and a program that only embeds does not.
@@ -98,12 +108,15 @@ _LATER = {
     "MLP": ".recommender.models",
     "Progress": ".recommender.progress",
     "TrainConfig": ".recommender.training",
+    "TrainedClickModel": ".serving.click_door",
     "TrainedModel": ".serving.model",
     "compare": ".recommender.comparison",
     "evaluate": ".api",
     "export": ".api",
     "load": ".serving.hub",
+    "load_clicks": ".serving.click_door",
     "train": ".api",
+    "train_clicks": ".serving.click_door",
 }
 
 

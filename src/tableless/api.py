@@ -1,7 +1,4 @@
-"""The commands as functions: `train`, `evaluate` and `export`, with the same results to the last digit.
-
-(`compare` is in recommender/comparison.py, `load` beside the model that it loads.)
-"""
+"""The commands as functions, with the same results to the last digit (`compare` is in recommender/comparison.py)."""
 
 from __future__ import annotations
 
@@ -11,19 +8,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from .data.config import DataConfig, RowRules
-from .data.in_memory import Data, as_path, data_configs, temporary_folder
+from .data.config import DataConfig, FeatureConfig, FeatureUse, RowRules
+from .data.in_memory import Data, as_path, data_configs, feature_config, temporary_folder
 from .data.splits import Split
 from .embedding.budget import Budget
-from .embedding.ids import to_ids
+from .recommender.clicks.click_runs import is_click_run
+from .recommender.features import load_features
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
-from .recommender.run_directory import RunDirectory, StoredRun
+from .recommender.run_directory import RunDirectory
 from .recommender.runs import ModelConfig, train_and_measure
 from .recommender.training import TrainConfig
+from .serving.click_door import TrainedClickModel, evaluate_clicks
 from .serving.export.exporting import ExportReport, export_run
 from .serving.hub import PathName, find_run
-from .serving.items import SeenItems, read_seen
+from .serving.items import seen_in_data
 from .serving.model import TrainedModel
 
 
@@ -37,6 +36,9 @@ def train(
     embedding_dim: int = ModelConfig.embedding_dim,
     options: Mapping[str, Any] | None = None,
     config: TrainConfig | None = None,
+    item_features: Data | None = None,
+    user_features: Data | None = None,
+    features: FeatureUse = FeatureConfig.features,
     test: Data | None = None,
     split: str = DataConfig.split,
     core: int = DataConfig.core,
@@ -70,6 +72,11 @@ def train(
         embedding_dim: Dimensions of an embedding.
         options: Further arguments of the scheme's `from_budget`.
         config: How to train; `TrainConfig()` unless given.
+        item_features: What is known of items: a frame with a column of their ids and others (categories, tags such as
+            `"Comedy|Drama"`, numbers, lists of numbers), or a file, as `"items.csv:genres,author"`.
+        user_features: What is known of users, in the same way.
+        features: What they are used for. `"encoding"`: they are in the code of a `dhe`, and new ids get their vectors
+            from them. `"new-ids"`: only that. `"auto"`: in the code too where the scheme has one.
         test: The test actions, in any form that `data` may have. Everything in `data` is then for training.
         split: Without `test`, which actions are the test: `"leave-one-out"` (each user's last), `"global-time"`, or
             `"column"`: the column `split` (another: `"column:NAME"`) says train, validation or test.
@@ -110,6 +117,7 @@ def train(
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
     model_config = ModelConfig(scheme, str(budget), new_ids, backbone, embedding_dim, dict(options or {}))
+    model_config.require_recommender()
     listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
         read, recorded = data_configs(
@@ -124,25 +132,18 @@ def train(
             cache_dir=cache_dir,
         )
         parts = load_and_describe(read, cache_dir=cache_dir, listener=listener)
+        known = load_features(feature_config(item_features, user_features, features, folder), parts, listener.on_note)
         directory = folder / "run" if out is None else Path(out)
-        train_and_measure(
-            recorded,
-            model_config,
-            config or TrainConfig(),
-            parts,
-            out=directory,
-            resume=resume,
-            device=device,
-            with_example_users=example_users,
-            **listener.of_training(),
-        )
+        told = {"with_example_users": example_users, **listener.of_training()}
+        run: dict[str, Any] = {"features": known, "out": directory, "resume": resume, "device": device}
+        train_and_measure(recorded, model_config, config or TrainConfig(), parts, **run, **told)
         model = _trained_model(RunDirectory(directory), read, parts, listener)
         weakref.finalize(model, stack.pop_all().close)
     return model
 
 
 def evaluate(
-    model: TrainedModel | PathName,
+    model: TrainedModel | TrainedClickModel | PathName,
     test: Data | None = None,
     *,
     data: Data | None = None,
@@ -191,6 +192,8 @@ def evaluate(
         print(tableless.evaluate(model)["auc"], tableless.evaluate(model, later)["ndcg@10"])
         ```
     """
+    if isinstance(model, TrainedClickModel) or (not isinstance(model, TrainedModel) and is_click_run(model)):
+        return evaluate_clicks(model, test, data, data_dir)
     known = model.trained_on if isinstance(model, TrainedModel) and data is None else None
     known_data, known_test, known_dir = (known.data, known.test, known.data_dir) if known else (None, None, None)
     data_dir = known_dir if data_dir is None else data_dir
@@ -210,7 +213,7 @@ def evaluate(
 
 
 def export(
-    model: TrainedModel | PathName,
+    model: TrainedModel | TrainedClickModel | PathName,
     out: PathName,
     *,
     format: Literal["onnx", "torch"] = "onnx",
@@ -239,7 +242,7 @@ def export(
         print([file.file for file in report.files])
         ```
     """
-    run = model.directory if isinstance(model, TrainedModel) else find_run(model).path
+    run = model.directory if isinstance(model, (TrainedModel, TrainedClickModel)) else find_run(model).path
     return export_run(run, out, format=format, precision=precision)
 
 
@@ -249,18 +252,6 @@ def _trained_model(files: RunDirectory, read: DataConfig, parts: Split, listener
         raise RuntimeError("training was stopped before its first epoch ended: there is no model")
     run = files.read()
     listener.on_results(run.results)
-    model = TrainedModel(run, seen=_seen_in_data(run, read, parts))
+    model = TrainedModel(run, seen=seen_in_data(run, read, parts))
     model.trained_on = read
     return model
-
-
-def _seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
-    """The actions of `data`, held out or not. Those of `test` are not in it: they may be recommended."""
-    item_ids = to_ids(run.listed("item")["id"])
-    # Of the late actions of a user only the first are in the split, and none with a low rating: read it again.
-    if read.split == "global-time" or read.min_rating is not None:
-        return read_seen(read.data, run.config, item_ids)
-    held_out = [(parts.validation_users, parts.validation_items)]
-    if read.test is None:
-        held_out.append((parts.test_users, parts.test_items))
-    return SeenItems(parts.train, item_ids, held_out=held_out)

@@ -116,7 +116,7 @@ def test_mode_gradients_and_device_are_those_of_the_table():
 
 
 def test_a_share_is_of_each_table():
-    report = replace_embeddings(shop(), "1/2 parameters", distil=False, min_rows=100)
+    report = replace_embeddings(shop(), "1/2 parameters", scheme="dhe", distil=False, min_rows=100)
     for entry in report:
         assert entry.parameters_before == entry.rows * DIM
         assert 0.7 < entry.parameters_after / (entry.parameters_before / 2) <= 1
@@ -142,7 +142,7 @@ def test_the_bytes_of_a_table_are_those_of_its_own_precision():
 def test_a_number_is_for_all_tables_together_in_proportion_to_their_sizes(budget):
     model = shop()
     rest = sum(parameter.numel() for parameter in [*model.sides["days"].parameters(), *model.head.parameters()])
-    report = replace_embeddings(model, budget, distil=False, min_rows=100)
+    report = replace_embeddings(model, budget, scheme="dhe", distil=False, min_rows=100)
     shares = [entry.parameters_after / 6000 for entry in report]
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
     assert sum(shares) <= 1
@@ -153,7 +153,7 @@ def test_a_number_is_for_all_tables_together_in_proportion_to_their_sizes(budget
 
 def test_memory_is_for_all_tables_together_in_proportion_to_their_sizes():
     model = shop()
-    report = replace_embeddings(model, "24KB", distil=False, min_rows=100)
+    report = replace_embeddings(model, "24KB", scheme="dhe", distil=False, min_rows=100)
     shares = [entry.bytes_after / 24_000 for entry in report]
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
     assert sum(shares) <= 1
@@ -165,9 +165,9 @@ def test_a_budget_too_small_or_too_large_is_refused_and_the_model_left_as_it_was
     model = shop()
     before = list(model.modules())
     with pytest.raises(ValueError, match=r"'users': a budget of 50 parameters is too small.*exclude=\['users'\]"):
-        replace_embeddings(model, 100, min_rows=100)
+        replace_embeddings(model, 100, scheme="dhe", min_rows=100)
     with pytest.raises(ValueError, match=r"'users': a budget of 50 bytes is too small.*exclude=\['users'\]"):
-        replace_embeddings(model, "100B", min_rows=100)
+        replace_embeddings(model, "100B", scheme="dhe", min_rows=100)
     with pytest.raises(ValueError, match="a budget of 10000 parameters is met already: the tables have 9600"):
         replace_embeddings(model, 10_000, min_rows=100)
     with pytest.raises(
@@ -179,13 +179,32 @@ def test_a_budget_too_small_or_too_large_is_refused_and_the_model_left_as_it_was
     assert list(model.modules()) == before
 
 
+# The default scheme
+
+
+@pytest.mark.parametrize(
+    ("budget", "kind"),
+    [("1/1", "FullEmbedding"), ("1/2", "QuantizedEmbedding"), ("1/2 parameters", "QuantizedEmbedding")]
+    + [(budget, "CodedEmbedding") for budget in ("1/4", "8B/id", "60KB", "9600 parameters")],
+)
+def test_unless_a_scheme_is_given_it_is_the_best_for_known_ids_and_takes_no_steps(budget, kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(1_500, 32), nn.Embedding(1_500, 32))
+    told = []
+    report = replace_embeddings(model, budget, min_rows=100, progress=told.append)
+    assert [type(module.scheme).__name__ for module in model] == [kind, kind]
+    assert all(entry.unexplained < 0.5 for entry in report)
+    # Codes are found for some rows at a time, which is told; nothing is learned by steps that last.
+    assert all(entry.seconds < 60 for entry in report)
+
+
 # Fitting
 
 
 def test_the_new_scheme_says_what_the_table_said():
     model = shop()
     rows = model.users.weight.detach().clone()
-    (entry,) = replace_embeddings(model, "1/1 parameters", min_rows=ROWS + 1, visits=300)
+    (entry,) = replace_embeddings(model, "1/1 parameters", scheme="dhe", min_rows=ROWS + 1, visits=300)
     vectors = model.users(torch.arange(2 * ROWS)).detach()
     error = float((vectors - rows).square().mean() / rows.square().mean())
     assert entry.unexplained == pytest.approx(error, rel=0.02)
@@ -215,7 +234,7 @@ def test_any_scheme_can_take_the_place(scheme):
 def test_the_same_seed_gives_the_same_model_and_tables_do_not_share_one():
     models = [shop() for _ in range(3)]
     for model, seed in zip(models, (0, 0, 1), strict=True):
-        replace_embeddings(model, seed=seed, **FEW | {"visits": 20})  # fewer leave every id the mean row
+        replace_embeddings(model, seed=seed, scheme="dhe", **FEW | {"visits": 20})  # fewer leave every id the mean row
     one, same, other = (model(*batch()) for model in models)
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -275,11 +294,12 @@ def test_it_can_be_copied():
     assert torch.equal(copy.deepcopy(model)(*batch()), model(*batch()))
 
 
-def test_it_can_be_exported():
+@pytest.mark.parametrize("scheme", ["auto", "coded", "low-rank", "dhe"])
+def test_it_can_be_exported(scheme):
     model = nn.Sequential(nn.Embedding(ROWS, DIM, padding_idx=0), nn.Linear(DIM, 1))
-    replace_embeddings(model, **FEW)
+    replace_embeddings(model, scheme=scheme, **FEW)
     model.eval()
-    ids = torch.tensor([[5, 0, 5], [7, 299, 1]])
+    ids = torch.tensor([[5, 0, 5], [7, 199, 1]])
     program = torch.export.export(model, (ids,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
     assert "unique" not in str(program.graph)
     more = torch.cat([ids, ids + 100])
@@ -312,10 +332,14 @@ def test_modules_tied_to_one_table_share_one_scheme_and_keep_their_own_padding()
 
 
 def test_a_table_that_something_else_uses_is_refused_by_name():
-    model = nn.ModuleDict({"embed": nn.Embedding(ROWS, DIM), "head": nn.Linear(DIM, ROWS, bias=False)})
+    class Scores(nn.Linear):
+        def forward(self, input):
+            return super().forward(input).sigmoid()
+
+    model = nn.ModuleDict({"embed": nn.Embedding(ROWS, DIM), "head": Scores(DIM, ROWS, bias=False)})
     model["head"].weight = model["embed"].weight
     with pytest.raises(
-        ValueError, match=r"table of 'embed' is also a weight of 'head' \(Linear\).*exclude=\['embed'\]"
+        ValueError, match=r"table of 'embed' is also a weight of 'head' \(Scores\).*exclude=\['embed'\]"
     ):
         replace_embeddings(model, **FEW)
     with pytest.warns(UserWarning, match="embed: exclude names it"):
@@ -378,7 +402,7 @@ def test_a_table_that_does_more_than_look_up_is_refused_with_the_way_out(build, 
 def test_names_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="exclude names 'user'"):
         replace_embeddings(shop(), exclude=["user"], **FEW)
-    with pytest.raises(ValueError, match="no scheme is called 'dhee'; known are dhe"):
+    with pytest.raises(ValueError, match="no scheme is called 'dhee'; known are auto, dhe"):
         replace_embeddings(shop(), scheme="dhee", **FEW)
 
 
@@ -406,7 +430,7 @@ def test_the_attributes_are_those_of_the_table():
 
 def test_each_distinct_id_is_computed_once_and_the_gradient_counts_each_time():
     model = nn.Sequential(nn.Embedding(ROWS, DIM))
-    replace_embeddings(model, **FEW)
+    replace_embeddings(model, scheme="dhe", **FEW)
     seen, scheme = [], model[0].scheme
     scheme.register_forward_pre_hook(lambda module, args: seen.append(args[0].tolist()))
     ids = torch.tensor([[5, 5, 9], [5, 1, 9]])

@@ -7,9 +7,8 @@ import pytest
 import torch
 from experiments import (
     choices,
+    clicks,
     experts,
-    feature_models,
-    features,
     new_ids,
     online,
     online_tuning,
@@ -144,43 +143,18 @@ def test_every_way_of_a_stream_gets_as_many_settings(way):
     assert json.loads(json.dumps(tried)) == tried
 
 
-@pytest.mark.filterwarnings("ignore:.*of the table's variance is unexplained")  # so small a world fits badly
-@pytest.mark.parametrize("recipe", ["paper", "fast"])
-@pytest.mark.parametrize("kind", features.KINDS)
-def test_further_features_enter_every_kind_of_embedding_by_every_recipe(kind, recipe, monkeypatch):
-    monkeypatch.setattr(feature_models, "_FEW", 12)  # so that the world's users and items count as many
-    monkeypatch.setattr(features, "FINE_TUNING_EPOCHS", 2)
-    share = 1 if kind == "full" else 2  # an eighth of so little is nothing
-    settings = {"data": WORLD, "kind": kind, "recipe": recipe, "budget_share": share, "weight_decay": 0.2}
-    settings |= {"epochs": 2, "patience": 2, "seed": 0}
-    alone = features.perform(settings | {"further_features": False})
-    more = features.perform(settings | {"further_features": True})
-    assert set(more["vocabularies"]) == {"user", "device", "item", "author"}
-    assert more["auc"] != alone["auc"]
-    assert 0 < more["auc"] < 1
-    expected = ["from nothing"] if recipe == "paper" else ["tables", "fit", "tuning"]
-    assert [stage["stage"] for stage in more["stages"]] == (
-        ["tables"] if (recipe, kind) == ("fast", "full") else expected
-    )
-    assert more["capped"], "two epochs with a patience of two end at the limit"
-
-
-def test_one_network_is_fitted_to_the_tables_of_all_features_at_once(monkeypatch):
-    monkeypatch.setattr("tableless.embedding.distillation._MOST_VISITS", 400)
-    sizes = {"user": 60, "author": 30}
-    tables = feature_models.click_model("full", 1, sizes, seed=0)
-    for scheme in tables.embeddings.tables.values():
-        torch.nn.init.normal_(scheme.table)
-    joint = feature_models.click_model(
-        "one joint network", 1, {name: 20 * size for name, size in sizes.items()}, seed=0
-    )
-    (left,) = joint.fit_to(tables, sizes, seed=0)
-    assert left < 0.2
-    ids = {"author": torch.tensor([3, 29]), "user": torch.tensor([59, 0, 7])}
-    asked, known = joint.eval().embeddings(ids), tables.embeddings(ids)
-    for name in sizes:
-        cosine = torch.nn.functional.cosine_similarity(asked[name], known[name], dim=-1)
-        assert cosine.min() > 0.8, "both features are remembered"
+@pytest.mark.parametrize("scheme", [clicks.FULL, *clicks.SMALL])
+def test_click_models_of_every_scheme_learn_from_the_same_tables(scheme, monkeypatch):
+    monkeypatch.setattr("tableless.recommender.clicks.sizing.FEW_VALUES", 12)  # so that users and items count as many
+    monkeypatch.setattr("tableless.recommender.clicks.click_recipe.TUNING_EPOCHS", 1)
+    model = {"backbone": "fm", "scheme": scheme, "budget": "1/2", "embedding_dim": 8}
+    results = clicks.perform({"data": WORLD, "model": model, "train": {"num_negatives": 2, "seed": 0, "epochs": 2}})
+    expected = ["tables", "fit", "tuning"] + (["rounding"] if scheme in ("dhe", "joint") else [])
+    assert [stage["stage"] for stage in results["stages"]] == (expected if scheme != "full" else ["tables"])
+    assert set(results["values"]) == {"user", "item", "device"}
+    assert 0 < results["auc"] < 1
+    assert results["capped"], "two epochs end at the limit"
+    assert (results["bytes"] <= results["table_bytes"] / 2) == (scheme != "full")
 
 
 def test_experts_share_out_the_arithmetic():

@@ -10,11 +10,13 @@ import typer
 
 from ..data.config import DataConfig, RowRules
 from .app import app
+from .click_options import evaluate_click_model
 from .options import AsJson, Run, help_of
 
 
 @app.command(epilog="Example: tableless evaluate runs/ml")
 def evaluate(
+    context: typer.Context,
     run: Run,
     data: Annotated[
         str | None,
@@ -37,10 +39,14 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained run again: on its own test actions, on other data, on a test file, or against negatives."""
+    from ..recommender.clicks.click_runs import is_click_run
     from ..recommender.measurement import measure_run
     from ..recommender.run_directory import RunDirectory
     from .output import print_results
 
+    if is_click_run(run):
+        evaluate_click_model(context, run, data=data, test=test, data_dir=data_dir, as_json=as_json)
+        return
     results = measure_run(
         RunDirectory(run).read(),
         data=data,

@@ -40,5 +40,5 @@ def export(
             f"{agreement.max_difference:.1e}{cosine if file.precision == 'int8' else ''}"
         )
     for own in report.files[-1].inputs:
-        print(f"{own.side}s: {own.takes}")
+        print(f"{own.belongs_to}: {own.takes}")
     print(f"The files are in {out}; export.json says what goes in and what comes out.")

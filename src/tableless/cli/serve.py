@@ -47,9 +47,12 @@ def serve(
     try:
         from ..serving.http.app import build_app
         from ..serving.http.app import serve as serve_app
+        from ..serving.http.click_app import build_click_app
         from ..serving.http.refusals import allowed_names, is_loopback
     except ImportError as missing:
         raise ImportError(f"serving needs {missing.name}: {install_hint('serve')}") from None
+    from ..recommender.clicks.click_runs import is_click_run
+    from ..serving.click_door import load_clicks
     from ..serving.model import TrainedModel
 
     settings = replace(
@@ -58,9 +61,16 @@ def serve(
         reload_allowed=token is not None or is_loopback(host),
         allowed_hosts=allowed_names(host, allowed_host or ()),
     )
-    load = functools.partial(TrainedModel.from_pretrained, **asdict(answers), metadata=items, interactions=interactions)
-    gc.freeze()  # objects that exist by now stay: the search for garbage, as after a reload, is quick without them
-    application = build_app(run, load, settings)
+    if is_click_run(run):
+        if metadata := [name for name, value in (("--items", items), ("--interactions", interactions)) if value]:
+            raise ValueError(f"a click model has no use for {', '.join(metadata)}; leave it out")
+        application = build_click_app(load_clicks(run), settings)
+    else:
+        load = functools.partial(
+            TrainedModel.from_pretrained, **asdict(answers), metadata=items, interactions=interactions
+        )
+        gc.freeze()  # objects that exist by now stay: the search for garbage, as after a reload, is quick without them
+        application = build_app(run, load, settings)
 
     def tell(address: str) -> None:
         print(f"Serving {run} at {address} (documentation: {address}/docs); Ctrl+C stops it.", flush=True)

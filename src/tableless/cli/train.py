@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data.config import DataConfig
+from ..data.config import DataConfig, FeatureConfig
 from ..recommender.runs import ModelConfig
 from ..recommender.stream_options import StreamOptions
 from ..recommender.training import TrainConfig
 from .app import app
+from .click_options import ClickOptions, train_click_run
 from .options import AsJson, Cache, Device, options_from_dataclasses, was_typed
 
 _USED_BY_A_STREAM = frozenset(
@@ -35,6 +36,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch of --out.")] = False,
     training: TrainConfig,
     data: DataConfig,
+    known: FeatureConfig,
     cache_dir: Cache = None,
     device: Device = "auto",
     no_example_users: Annotated[
@@ -48,13 +50,16 @@ def train(
             help="One pass over parquet files, JSON lines or CSV (- reads standard input).",
         ),
     ] = False,
+    clicks: ClickOptions,
     streaming: StreamOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Train a recommender on interactions, measure it, and keep the best epoch."""
+    """Train a recommender on interactions, measure it, and keep the best epoch. With --columns, a click model."""
     from ..recommender.runs import choose_device
 
     choose_device(device)  # an unknown one is refused before the data is read
+    if train_click_run(context, data, model, training, clicks, out=out, device=device, as_json=as_json):
+        return
     if stream:
         _refuse_what_a_stream_ignores(context)
         _train_on_a_stream(data, model, training, options=streaming, out=out, device=device, as_json=as_json)
@@ -62,6 +67,7 @@ def train(
     streaming.require_unused()
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
+    from ..recommender.features import load_features
     from ..recommender.runs import train_and_measure
     from .output import ProgressBar, print_results
 
@@ -73,6 +79,7 @@ def train(
             model,
             training,
             parts,
+            features=load_features(known, parts, progress.tell),
             out=out,
             resume=resume,
             device=device,

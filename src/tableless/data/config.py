@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ..files.scheme_directory import require_kinds
-from ..hints import did_you_mean
+from ..hints import did_you_mean, require_choice
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,40 @@ class DataConfig:
         newer = {"test", *(each.name for each in fields(RowRules))} - self.row_rules.given().keys()
         left_out = newer if self.test is None else newer - {"test"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+
+FeatureUse = Literal["auto", "encoding", "new-ids"]
+"""What features are used for."""
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """Files of features of users and of items, and what they are used for."""
+
+    item_features: str | None = field(
+        default=None,
+        metadata={
+            "help": "A file with features of items; columns are guessed, or named: items.csv:genres,author,year."
+        },
+    )
+    user_features: str | None = field(
+        default=None, metadata={"help": "A file with features of users, in the same way."}
+    )
+    features: FeatureUse = field(
+        default="auto",
+        metadata={
+            "help": "encoding: in the code of a dhe, and for new ids; new-ids: for new ids alone; "
+            "auto: encoding with dhe, else new-ids."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        require_choice("features", self.features, get_args(FeatureUse))
+        if self.features != "auto" and self.item_features is None and self.user_features is None:
+            raise ValueError(
+                f"--features (features) {self.features} needs features: give --item-features (item_features) or "
+                "--user-features (user_features)"
+            )
 
 
 def recorded_data(config: Mapping[str, Any]) -> DataConfig:

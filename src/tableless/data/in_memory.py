@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from ..hints import install_hint
-from .config import DataConfig, RowRules
+from .config import DataConfig, FeatureConfig, FeatureUse, RowRules
 from .interactions import DataError
 
 if TYPE_CHECKING:
@@ -104,6 +104,17 @@ def data_configs(
     if in_memory and cache_dir is not None:
         raise DataError("cache_dir keeps what was prepared from files, and this data is in memory; leave it out")
     return read, replace(read, **in_memory)  # type: ignore[arg-type]
+
+
+def feature_config(
+    item_features: Data | None, user_features: Data | None, use: FeatureUse, folder: Path
+) -> FeatureConfig:
+    """The config to read features by; those in memory are written to `folder` first."""
+    items, users = (
+        None if given is None else as_path(given, folder, name=name)
+        for given, name in ((item_features, "item_features"), (user_features, "user_features"))
+    )
+    return FeatureConfig(items, users, use)
 
 
 def temporary_folder(stack: ExitStack) -> Path:

@@ -13,11 +13,13 @@ from .fit_progress import FitProgress
 from .hashing import ENCODING_VERSION, HashFamily
 from .ids import to_ids
 from .joint import JointEmbedding
+from .output_losses import distillation_loss
 from .replacement import replace_embeddings
 from .replacement_report import LeftAlone, Replacement, Replacements
 from .scheme import EmbeddingScheme, normal, seeded
 from .schemes import SCHEMES, SchemeChoice, choose_scheme, embedding_for
 from .side_features import LSH, SideFeatures
+from .tuning import Tuning, tune
 from .weight_changes import TrainedFromNothing
 
 __all__ = [
@@ -39,8 +41,10 @@ __all__ = [
     "SchemeChoice",
     "SideFeatures",
     "TrainedFromNothing",
+    "Tuning",
     "choose_scheme",
     "distil",
+    "distillation_loss",
     "embedding_for",
     "fit_to_budget",
     "normal",
@@ -48,4 +52,5 @@ __all__ = [
     "resolve_budget",
     "seeded",
     "to_ids",
+    "tune",
 ]

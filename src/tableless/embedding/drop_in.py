@@ -1,9 +1,11 @@
-"""The modules that `replace_embeddings` puts where an `nn.Embedding` or an `nn.EmbeddingBag` was."""
+"""The modules that `replace_embeddings` puts where a table was: an `nn.Embedding`, an `nn.EmbeddingBag`, or the weight
+of an output layer. (`bare_tables.py` has the one for a bare parameter.)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,16 @@ from .scheme import EmbeddingScheme, like_vectors
 from .weight_changes import Watch
 
 
+class TableLike(Protocol):
+    """What a drop-in must know of a table."""
+
+    weight: Tensor
+    num_embeddings: int
+    embedding_dim: int
+    padding_idx: int | None
+    training: bool
+
+
 class DropIn(nn.Module):
     """A scheme where a table was, with the attributes that other code reads from a table."""
 
@@ -24,7 +36,7 @@ class DropIn(nn.Module):
     _of_the_table: Tensor
     _kept: tuple[Tensor, Watch, int] | None = None  # the weight, what it was computed from, and its version
 
-    def __init__(self, scheme: EmbeddingScheme, table: nn.Embedding | nn.EmbeddingBag) -> None:
+    def __init__(self, scheme: EmbeddingScheme, table: TableLike) -> None:
         super().__init__()
         self.scheme = scheme
         self.num_embeddings = table.num_embeddings
@@ -51,15 +63,8 @@ class DropIn(nn.Module):
         """
         # Models that score all items against `embedding.weight` need it. As a property it is no parameter, so
         # optimizers and state dicts see the scheme alone.
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-            return self._all_vectors()  # a program is recorded, which must compute the vectors and not hold them
-        if not self._may_keep():
-            return self._all_vectors().as_subclass(ComputedRows)
-        rows = self._kept_rows()
-        trained = [own for own in self.scheme.parameters() if own.requires_grad]
-        if torch.is_grad_enabled() and trained:
-            rows = _WithGradients.apply(rows, self, *trained)  # type: ignore[no-untyped-call]
-        return rows.as_subclass(ComputedRows)
+        rows = self._rows()
+        return rows if _is_recorded() else rows.as_subclass(ComputedRows)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Like any module's, but the weight cannot be set."""
@@ -97,6 +102,16 @@ class DropIn(nn.Module):
             and not torch._C._are_functorch_transforms_active()
         )
 
+    def _rows(self) -> Tensor:
+        """The vectors of all ids, computed or kept, as a plain tensor."""
+        if _is_recorded() or not self._may_keep():
+            return self._all_vectors()
+        rows = self._kept_rows()
+        trained = [own for own in self.scheme.parameters() if own.requires_grad]
+        if torch.is_grad_enabled() and trained:
+            rows = _WithGradients.apply(rows, self, *trained)  # type: ignore[no-untyped-call]
+        return rows
+
     def _kept_rows(self) -> Tensor:
         if self._kept is not None:
             rows, watch, version = self._kept
@@ -118,6 +133,16 @@ class DropIn(nn.Module):
             return vectors
         return torch.where(ids.eq(self.padding_idx).unsqueeze(-1), self.padding_row, vectors)
 
+    def look_up(self, ids: Tensor) -> Tensor:
+        """Int32 or int64 [...] -> [..., embedding_dim]."""
+        ids = _as_ids(ids)
+        # Finding the distinct ids costs a sort. That is cheaper than a network over repeated ids, but dearer than a
+        # lookup. Compiled and exported programs need shapes that do not depend on the data.
+        if not self.scheme.is_computed or torch.compiler.is_compiling():
+            return self._vectors(ids)
+        distinct, inverse = torch.unique(ids, return_inverse=True)
+        return F.embedding(inverse, self._vectors(distinct))
+
     def extra_repr(self) -> str:
         """What `print` shows of it."""
         return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self.padding_idx}"
@@ -128,13 +153,7 @@ class DropInEmbedding(DropIn):
 
     def forward(self, input: Tensor) -> Tensor:
         """Int32 or int64 [...] -> [..., embedding_dim]."""
-        ids = _as_ids(input)
-        # Finding the distinct ids costs a sort. That is cheaper than a network over repeated ids, but dearer than a
-        # lookup. Compiled and exported programs need shapes that do not depend on the data.
-        if not self.scheme.is_computed or torch.compiler.is_compiling():
-            return self._vectors(ids)
-        distinct, inverse = torch.unique(ids, return_inverse=True)
-        return F.embedding(inverse, self._vectors(distinct))
+        return self.look_up(input)
 
 
 class DropInEmbeddingBag(DropIn):
@@ -164,6 +183,36 @@ class DropInEmbeddingBag(DropIn):
         return f"{super().extra_repr()}, mode={self.mode!r}, include_last_offset={self.include_last_offset}"
 
 
+class DropInLinear(DropIn):
+    """An output layer whose weight was a table. It computes the vectors of all ids once for each call.
+
+    In eval mode they are kept, as `weight` is.
+    """
+
+    def __init__(self, scheme: EmbeddingScheme, layer: nn.Linear) -> None:
+        super().__init__(scheme, BareTable(layer.weight, layer.training))
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.bias = layer.bias  # the same parameter: the model may have it under another name too
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Float [..., in_features] -> [..., out_features], a number for each id."""
+        return F.linear(input, self._rows(), self.bias)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class BareTable:
+    """A weight that is used as a table, without a module that looks rows up."""
+
+    padding_idx: int | None = None
+
+    def __init__(self, weight: Tensor, training: bool) -> None:
+        self.weight, self.training = weight, training
+        self.num_embeddings, self.embedding_dim = weight.shape
+
+
 class _WithGradients(torch.autograd.Function):
     """Rows that are kept, as a function of the weights. If a gradient is asked for, the rows are computed again."""
 
@@ -187,9 +236,9 @@ class _WithGradients(torch.autograd.Function):
         return None, None, *torch.autograd.grad(rows, ctx.weights, gradient, allow_unused=True)
 
 
-def drop_in_for(table: nn.Embedding | nn.EmbeddingBag, scheme: EmbeddingScheme) -> DropIn:
-    """The module that stands where the table was."""
-    return DropInEmbedding(scheme, table) if isinstance(table, nn.Embedding) else DropInEmbeddingBag(scheme, table)
+def _is_recorded() -> bool:
+    """Is a program being recorded? It must compute the vectors and not hold them."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
 def _as_ids(input: Tensor) -> Tensor:

@@ -26,13 +26,13 @@ _log = logging.getLogger("tableless.embedding")
 
 @dataclass(frozen=True)
 class FitProgress:
-    """How far a fit of `tableless.distil` is.
+    """How far a fit of `tableless.distil` is, or `tableless.tune`.
 
     Attributes:
         done: How many steps are done. It starts again at 1 if the fit has to begin again, and when weights are
             rounded at its end.
         total: How many steps there are. A fit that is close enough ends before.
-        error: The error of the step, as a share of the variance of the rows.
+        error: The error of the step, as a share of the variance of the rows. In `tableless.tune`, the loss of the step.
         seconds_left: How long the remaining steps will take.
         message: Something to tell a person; most often empty. Before a long fit it says how long it will take.
     """
@@ -49,19 +49,28 @@ class FitReporter:
 
     `progress` is called with a `FitProgress` after every step. With None there is a bar if standard error is a terminal
     and rich is installed, and what must be said is logged. With False nothing is told. Where `num_rows` is
-    None, nothing is said of how long it will take, because the word was said before.
+    None, nothing is said of how long it will take, because the word was said before. `task` and `in_words` are for
+    the bar: what is done, and the error.
     """
 
-    def __init__(self, progress: Callable[[FitProgress], None] | bool | None, num_rows: int | None) -> None:
+    def __init__(
+        self,
+        progress: Callable[[FitProgress], None] | bool | None,
+        num_rows: int | None,
+        *,
+        task: str = "fitting",
+        in_words: Callable[[float], str] = "{:.1%} unexplained".format,
+    ) -> None:
         self._tell = progress if callable(progress) else None
         self.is_silent = progress is False
         self._num_rows = num_rows
+        self._in_words = in_words
         self._has_warned = num_rows is None
         self._message = ""
         self._start = 0.0
         self._bar: Any = None
         if not (self._tell or self.is_silent) and sys.stderr.isatty() and find_spec("rich"):
-            self._bar = _new_bar()
+            self._bar = _new_bar(task)
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -101,17 +110,17 @@ class FitReporter:
             message, self._message = self._message, ""
             self._tell(FitProgress(done, total, error, seconds_left, message))
         elif self._bar:
-            left = f"{error:.1%} unexplained, {time_in_words(seconds_left)} left"
+            left = f"{self._in_words(error)}, {time_in_words(seconds_left)} left"
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, note=left)
 
 
-def _new_bar() -> Any:
+def _new_bar(task: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task("fitting", total=None, note="")
+    bar.add_task(task, total=None, note="")
     return bar
 
 

@@ -137,6 +137,11 @@ class EmbeddingScheme(nn.Module, ABC):
         return self
 
     @property
+    def lists_ids(self) -> bool:
+        """Must a run list the known ids? By default it must for a closed scheme, which is fed row numbers."""
+        return not self.open_vocabulary
+
+    @property
     def num_known_ids(self) -> int | None:
         """A closed scheme knows the ids 0 to `num_known_ids` - 1; None if it is open to any id."""
         return None if self.open_vocabulary else int(self.config["vocab_size"])

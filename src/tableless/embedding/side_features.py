@@ -27,6 +27,7 @@ class SideFeatures(nn.Module):
         num_features: How many columns the matrix has.
         tags: The tags that can occur; each has a column. With `num_bits` it is not needed: then any tag can occur.
         num_bits: Reduce the features to this many bits, by locality-sensitive hashing (`LSH`).
+        row_bits: How rows are stored: 32 is float32; 8 is whole 32nds, from -3.97 to 3.97.
         seed: The hashing follows from it.
 
     Raises:
@@ -52,9 +53,12 @@ class SideFeatures(nn.Module):
         *,
         tags: Sequence[str] | None = None,
         num_bits: int | None = None,
+        row_bits: int = 32,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if row_bits not in _ROW_TYPES:
+            raise ValueError(f"row_bits is {row_bits}; it must be 8 or 32")
         if tags is not None and num_features not in (None, len(tags)):
             raise ValueError(f"num_features is {num_features}, but there are {len(tags)} tags; give one of the two")
         if num_features is None and tags is None and num_bits is None:
@@ -62,10 +66,11 @@ class SideFeatures(nn.Module):
         self.tags = list(tags) if tags is not None else None
         self.num_features = len(tags) if tags is not None else num_features
         self.num_bits = num_bits
+        self.row_bits = row_bits
         self.seed = seed
         self.lsh = LSH(num_bits, seed) if num_bits else None
         self.register_buffer("ids", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("rows", torch.empty(0, self.code_dim - 1))
+        self.register_buffer("rows", torch.empty(0, self.code_dim - 1, dtype=_ROW_TYPES[row_bits]))
 
     @property
     def code_dim(self) -> int:
@@ -81,6 +86,7 @@ class SideFeatures(nn.Module):
             "num_features": self.num_features,
             "tags": self.tags,
             "num_bits": self.num_bits,
+            **({} if self.row_bits == 32 else {"row_bits": self.row_bits}),  # earlier versions have no others
             "seed": self.seed,
         }
 
@@ -105,6 +111,8 @@ class SideFeatures(nn.Module):
         """Add rows, and replace those of ids that have one. `features` is a matrix, or a list of tags for each id."""
         new_ids = to_ids(ids).reshape(-1).to(self.ids.device)
         rows = self._to_rows(features).to(self.ids.device)
+        if self.row_bits == 8:
+            rows = (rows * _STEPS).round().clamp(-127, 127).to(torch.int8)
         if len(new_ids) != len(rows):
             raise ValueError(f"there are {len(new_ids)} ids but {len(rows)} rows of features")
         # Later rows replace earlier ones: number all rows in order, and for each id keep the highest number.
@@ -120,8 +128,10 @@ class SideFeatures(nn.Module):
         if not self.ids.shape[0]:
             return torch.zeros(*ids.shape, self.code_dim, device=ids.device)
         position, known = find(ids, self.ids)
-        flag = known.unsqueeze(-1).to(self.rows.dtype)
-        return torch.cat([self.rows[position] * flag, flag], dim=-1)
+        rows = self.rows[position]
+        rows = rows if self.row_bits == 32 else rows.to(torch.float32) / _STEPS
+        flag = known.unsqueeze(-1).to(rows.dtype)
+        return torch.cat([rows * flag, flag], dim=-1)
 
     def _to_rows(self, features: Any) -> Tensor:
         if isinstance(features, (list, tuple)) and all(_is_tag_list(own) for own in features):
@@ -160,6 +170,10 @@ class SideFeatures(nn.Module):
             self.ids = torch.empty_like(state_dict[prefix + "ids"], device=self.ids.device)
             self.rows = torch.empty_like(state_dict[prefix + "rows"], device=self.rows.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+_ROW_TYPES = {8: torch.int8, 32: torch.float32}
+_STEPS = 32  # of rows in 8 bits, from one whole number to the next
 
 
 def _is_tag_list(value: Any) -> bool:

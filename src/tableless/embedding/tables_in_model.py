@@ -8,17 +8,20 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from .drop_in import DropIn
+from ..hints import did_you_mean
+from .bare_tables import TablePlace, named_parameters_of
+from .drop_in import BareTable, DropIn
 from .replacement_report import LeftAlone
-from .scheme import EmbeddingScheme
 
 Table = nn.Embedding | nn.EmbeddingBag
-Places = dict[str, Table]
-"""The modules that use one table, by name. Most tables have one such module."""
+Places = dict[str, TablePlace]
+"""What uses one table, by name. Most tables have one such module. The first has the shape of the table."""
 
 
-def find_tables(model: nn.Module, *, min_rows: int, exclude: Sequence[str]) -> tuple[list[Places], list[LeftAlone]]:
-    """The tables to replace, and those to leave alone."""
+def find_tables(
+    model: nn.Module, *, min_rows: int, exclude: Sequence[str], parameters: Sequence[str] = ()
+) -> tuple[list[Places], list[LeftAlone]]:
+    """The tables to replace, and those to leave alone. `parameters` names bare parameters that are tables."""
     _require_model(model)
     modules = dict(model.named_modules(remove_duplicate=False))
     for name in exclude:
@@ -33,9 +36,48 @@ def find_tables(model: nn.Module, *, min_rows: int, exclude: Sequence[str]) -> t
         elif isinstance(module, Table):
             _require_plain(name, module)
             tables.setdefault(id(module.weight), {})[name] = module
+    bare = {name: (owner, parameter) for name, owner, parameter in named_parameters_of(modules)}
+    for name in parameters:
+        if name not in bare:
+            raise ValueError(
+                f"parameters names {name!r}, but no parameter of two dimensions has that name"
+                f"{did_you_mean(name, bare)}. Tables in an nn.Embedding are found without it"
+            )
+        owner, parameter = bare[name]
+        tables.setdefault(id(parameter), {})[name] = BareTable(parameter, owner.training)
     for places in tables.values():
+        _add_output_layers(places, modules)
         _require_unused_elsewhere(places, modules)
-    return list(tables.values()), [*left_alone, *_bare_parameters(modules, min_rows=min_rows)]
+    taken = {name for places in tables.values() for name in places}
+    others = (own for own in _bare_parameters(modules, min_rows=min_rows) if own.name not in taken)
+    return list(tables.values()), [*left_alone, *others]
+
+
+def fields_of_tables(
+    tables: Sequence[Places], fields: Mapping[str, Sequence[int]], *, min_rows: int
+) -> dict[str, list[int]]:
+    """The sizes of the fields of each table, by the first name of the table."""
+    by_name = {name: places for places in tables for name in places}
+    found: dict[str, list[int]] = {}
+    for name, sizes in fields.items():
+        if name not in by_name:
+            raise ValueError(
+                f"fields names {name!r}, but no table of that name is replaced{did_you_mean(name, by_name)}"
+            )
+        first, table = next(iter(by_name[name].items()))
+        own, rows = [int(size) for size in sizes], len(table.weight)
+        if sum(own) != rows or any(size < 1 for size in own):
+            raise ValueError(
+                f"the fields of {name!r} have {sum(own)} rows together, each at least 1; the table has {rows}. Give "
+                "the number of rows of each field, not where it begins"
+            )
+        if max(own) < min_rows:
+            raise ValueError(
+                f"no field of {name!r} has min_rows={min_rows} rows; give a smaller min_rows, leave the table alone "
+                f"with exclude=[{name!r}], or leave fields away to have one scheme for all of it"
+            )
+        found[first] = own
+    return found
 
 
 def names_that_hold(model: nn.Module, tables: Sequence[Places]) -> list[str]:
@@ -98,34 +140,39 @@ def _require_plain(name: str, table: Table) -> None:
     raise ValueError(f"{name!r} {reason}; undo that, or leave the table alone with exclude=[{name!r}]")
 
 
-def _require_unused_elsewhere(places: Mapping[str, Table], modules: Mapping[str, nn.Module]) -> None:
+def _add_output_layers(places: Places, modules: Mapping[str, nn.Module]) -> None:
+    """Linear layers that have the table as their weight: the output layers of language models."""
+    weight = next(iter(places.values())).weight
+    for name, module in modules.items():
+        if not isinstance(module, nn.Linear) or module._parameters.get("weight") is not weight:
+            continue
+        if type(module).forward is nn.Linear.forward and not (module._forward_hooks or module._forward_pre_hooks):
+            places[name] = module
+
+
+def _require_unused_elsewhere(places: Places, modules: Mapping[str, nn.Module]) -> None:
     name, table = next(iter(places.items()))
     for other, module in modules.items():
-        if other not in places and any(parameter is table.weight for parameter in module.parameters(recurse=False)):
-            raise ValueError(
-                f"the table of {name!r} is also a weight of {other or 'the model itself'!r} ({type(module).__name__}), "
-                f"where it would stay; give that a weight of its own, or leave the table alone with "
-                f"exclude={list(places)}"
-            )
+        for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            full = f"{other}.{own}" if other else own
+            if parameter is table.weight and other not in places and full not in places:
+                raise ValueError(
+                    f"the table of {name!r} is also a weight of {other or 'the model itself'!r} "
+                    f"({type(module).__name__}), where it would stay. If the model's code uses it there as a table, "
+                    f"give parameters=[{full!r}]; else give that a weight of its own, or leave the table alone with "
+                    f"exclude={list(places)}"
+                )
 
 
 def _bare_parameters(modules: Mapping[str, nn.Module], *, min_rows: int) -> Iterator[LeftAlone]:
     """Parameters that look like tables, but belong to no module that looks rows up."""
-    schemes = [name for name, module in modules.items() if isinstance(module, EmbeddingScheme)]
-    for name, module in modules.items():
-        # Torch's own layers (Linear, LSTM) have large weights that are no tables; its parameter lists may hold some.
-        is_layer = type(module).__module__.startswith("torch.nn.")
-        if is_layer and not isinstance(module, (nn.ParameterList, nn.ParameterDict)):
-            continue
-        if any(name == scheme or name.startswith(f"{scheme}.") for scheme in schemes):
-            continue
-        for own, parameter in module.named_parameters(recurse=False):
-            if parameter.ndim == 2 and min_rows <= len(parameter) > parameter.shape[1]:
-                reason = (
-                    f"it is a bare parameter of {len(parameter):,} rows, and only the model's code knows how it is "
-                    "used; put it in an nn.Embedding to have it replaced"
-                )
-                yield LeftAlone(f"{name}.{own}" if name else own, reason)
+    for name, _, parameter in named_parameters_of(modules):
+        if min_rows <= len(parameter) > parameter.shape[1]:
+            reason = (
+                f"it is a bare parameter of {len(parameter):,} rows, and only the model's code knows how it is used; "
+                f"if it is a table, give parameters=[{name!r}]"
+            )
+            yield LeftAlone(name, reason)
 
 
 def _holds(value: Any, old: set[int]) -> bool:

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..embedding.drop_in import DropIn, drop_in_for
+from ..embedding.bare_tables import TablePlace, drop_in_for, owner_of
+from ..embedding.drop_in import BareTable, DropIn
 from ..embedding.replacement import put_in_place
 from ..embedding.scheme import EmbeddingScheme
-from ..embedding.tables_in_model import Places, Table
+from ..embedding.tables_in_model import Places
 from .scheme_directory import Model, build_scheme, describe_scheme, read_json, refuse_long_loops, require_integers
 from .whole import load_tensors, read_shapes, replacing, save_tensors, write_text
 
@@ -180,16 +181,20 @@ def _repeated(by_name: Mapping[str, Any], same: Mapping[str, str], plan: Path) -
 def _tables_at(model: nn.Module, names: list[str], size: tuple[int, int]) -> Places:
     places: Places = {}
     modules = dict(model.named_modules(remove_duplicate=False))
+    # A Linear is no table by itself: it has the weight of one that is named beside it.
+    beside = [_bare_table(model, name) or modules.get(name) for name in names]
+    tied = {id(own.weight) for own in beside if isinstance(own, TablePlace) and not isinstance(own, nn.Linear)}
     for name in names:
-        table = modules.get(name)
-        if isinstance(table, DropIn):
+        found = modules.get(name)
+        if isinstance(found, DropIn):
             raise ValueError(f"{name!r} is replaced already; give the model as it is built, before any replacement")
-        if not isinstance(table, Table):
-            found = "has no such module" if table is None else f"has a {type(table).__name__} there"
-            raise ValueError(f"the saved model has a table at {name!r}; the model given {found}. Build it as that was")
-        if (table.num_embeddings, table.embedding_dim) != size:
+        table = _bare_table(model, name) if found is None else found
+        if not isinstance(table, TablePlace) or (isinstance(table, nn.Linear) and id(table.weight) not in tied):
+            told = "has no such module" if table is None else f"has a {type(table).__name__} there"
+            raise ValueError(f"the saved model has a table at {name!r}; the model given {told}. Build it as that was")
+        if tuple(table.weight.shape) != size:
             raise ValueError(
-                f"{name!r} has {table.num_embeddings} rows of {table.embedding_dim}; that of the saved model has "
+                f"{name!r} has {len(table.weight)} rows of {table.weight.shape[-1]}; that of the saved model has "
                 f"{size[0]} of {size[1]}. Build the model as that was"
             )
         if table.weight.is_meta:
@@ -198,12 +203,22 @@ def _tables_at(model: nn.Module, names: list[str], size: tuple[int, int]) -> Pla
     return places
 
 
+def _bare_table(model: nn.Module, name: str) -> TablePlace | None:
+    """The parameter of this name as a table."""
+    try:
+        owner, attribute = owner_of(model, name)
+    except AttributeError:
+        return None
+    parameter = owner._parameters.get(attribute)
+    return None if parameter is None or parameter.ndim != 2 else BareTable(parameter, owner.training)
+
+
 def _shapes_after(model: nn.Module, places: list[Places], sketches: list[EmbeddingScheme]) -> dict[str, list[int]]:
     """The names and shapes of the model's weights when its tables are replaced."""
     shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     for tables, scheme in zip(places, sketches, strict=True):
         for name, table in tables.items():
-            del shapes[f"{name}.weight"]
+            del shapes[name if isinstance(table, BareTable) else f"{name}.weight"]
             own = drop_in_for(table, scheme).state_dict()
             shapes |= {f"{name}.{part}": list(tensor.shape) for part, tensor in own.items()}
     return shapes

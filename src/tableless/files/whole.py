@@ -89,11 +89,15 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def append_line(path: Path, line: Line) -> None:
-    """Add a line, and begin a new one first if the last was cut short."""
+    """Add a line, and begin a new one first if the last was cut short. It is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_bytes() if path.exists() else b""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(("\n" if before and not before.endswith(b"\n") else "") + json.dumps(line) + "\n")
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        is_cut_short = size > 0 and file.read(1) != b"\n"
+        file.write(("\n" * is_cut_short + json.dumps(line) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 _CHECKSUM = "xxh3_128"  # its name among the file's metadata

@@ -15,6 +15,7 @@ from torch import Tensor, tensor
 from ..data.interactions import Interactions
 from ..files.scheme_directory import read_json
 from ..files.whole import load_tensors, save_tensors, write_text
+from .features import Features
 from .models import Recommender
 from .run_directory import RunDirectory, item_list
 from .training import EpochReport, TrainConfig
@@ -83,9 +84,17 @@ class TrainingJournal:
         self._add_to_tensorboard(report)
 
     def finish(
-        self, model: Recommender, config: Mapping[str, Any], train: Interactions, results: Mapping[str, Any]
+        self,
+        model: Recommender,
+        config: Mapping[str, Any],
+        train: Interactions,
+        results: Mapping[str, Any],
+        *,
+        features: Features = Features(),  # noqa: B008 - frozen
     ) -> None:
         """Write the packed model and its config, lists of items and users, then what was measured.
+
+        Ids of which only `features` are known stand behind the others.
 
         With the results, the run has ended. What is needed to train on stays as it was, in the form that is trained.
         """
@@ -95,7 +104,13 @@ class TrainingJournal:
         names = train.item_names if train.item_names is not None else np.array(train.item_ids)
         counts = np.bincount(train.items, minlength=train.num_items)
         items = item_list(names, ids=train.item_ids, actions=counts)
-        self.files.write_lists(items, None if model.users.open_vocabulary else np.array(train.user_ids))
+        described = features.without_actions("item", train.item_ids)
+        if described is not None:
+            more = item_list(described.names, ids=described.ids, actions=np.zeros(len(described.ids), counts.dtype))
+            items = items.vstack(more.cast(items.schema))
+        people = features.without_actions("user", train.user_ids)
+        user_ids = np.concatenate([train.user_ids, *([] if people is None else [people.ids])])
+        self.files.write_lists(items, user_ids if model.users.lists_ids else None)
         self.files.write_results(results)
 
     def _add_to_tensorboard(self, report: EpochReport) -> None:
@@ -136,4 +151,5 @@ def _comparable(value: Any) -> Any:
     """A part of a config without what may differ when a run is resumed."""
     if not isinstance(value, dict):
         return value
-    return {key: _comparable(item) for key, item in value.items() if key not in ("epochs", "packed")}
+    left_out = ("epochs", "packed", "described_ids")
+    return {key: _comparable(item) for key, item in value.items() if key not in left_out}

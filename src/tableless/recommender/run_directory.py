@@ -31,6 +31,7 @@ from ..files.scheme_directory import (
     write_model,
 )
 from ..files.whole import replacing, write_text
+from .added_ids import AddedRows, describe_ids
 from .models import Recommender, build_recommender
 from .scoring import RowsById
 
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
 
 Side = Literal["user", "item"]
 
-TRAVELLING = (CONFIG, WEIGHTS, "items.parquet", "users.parquet", "results.json")
+TRAVELLING = (CONFIG, WEIGHTS, "items.parquet", "users.parquet", "results.json", "added_items.jsonl")
 """The files that go to the hub and to other machines. None of them can hold code."""
 _JOURNAL = ("metrics.jsonl", "resume.safetensors", "start.safetensors", "start.json")
-_EXAMPLES = "example_users.json"  # names of people: they stay on this machine
+_ADDED_ITEMS, _ADDED_USERS = "added_items.jsonl", "added_users.jsonl"
+_AT_HOME = ("example_users.json", _ADDED_USERS)  # names of people: they stay on this machine
 
 
 class RunDirectory:
@@ -52,11 +54,15 @@ class RunDirectory:
         self.path = Path(path)
         self.config, self.weights = self.path / CONFIG, self.path / WEIGHTS
         self.lists: dict[Side, Path] = {"item": self.path / "items.parquet", "user": self.path / "users.parquet"}
+        self.added: dict[Side, AddedRows] = {
+            "item": AddedRows(self.path / _ADDED_ITEMS),
+            "user": AddedRows(self.path / _ADDED_USERS),
+        }
         self.results = self.path / "results.json"
         # What training needs to go on after a stop; `TrainingJournal` writes and reads it.
         self.metrics, self.resume_state, self.start_weights, self.start_stages = (self.path / name for name in _JOURNAL)
         self.events = self.path / "tensorboard"
-        self.example_users = self.path / _EXAMPLES
+        self.example_users = self.path / _AT_HOME[0]
         # What a stream needs to go on after a stop; `stream_events.py` writes and reads it.
         self.stream_state, self.stream_journal = self.path / "stream.safetensors", self.path / "stream.journal"
 
@@ -114,13 +120,21 @@ class RunDirectory:
     def read(self) -> StoredRun:
         """The run, ready to answer. The list of users is read when it is asked for: only tables of users need it."""
         model, config = self.read_model()
-        return StoredRun(self, model, config, self.read_list("item"))
+        items, added = self.read_list("item"), self.added["item"]
+        return StoredRun(self, model, config, added.behind(items) if added.path.exists() else items)
 
     def read_model(self) -> tuple[Recommender, dict[str, Any]]:
         """The model, ready to score, and everything the config says."""
         self._require_model()
         config = read_json(self.config)
+        if config.get("kind") == "clicks":
+            raise ValueError(
+                f"{self.path} holds a click model, which scores rows of columns and recommends nothing; "
+                "tableless.load_clicks loads it, and `tableless serve` serves it"
+            )
         model = read_model(self.path, config.get("model"), build_recommender)
+        for side, added in self.added.items():
+            describe_ids(model, config, side, added.read())
         if not all(_kind(config, side) in ("integer", "string") for side in ("user", "item")):
             raise ValueError(f"{self.config} does not say whether users and items are integers or strings (`kinds`)")
         return model.eval(), config
@@ -151,7 +165,7 @@ class RunDirectory:
         """A hash of the model: its description and its weights. It tells one trained model from another."""
         self._require_model()
         digest = hashlib.sha256()
-        for path in (self.config, self.weights):
+        for path in (self.config, self.weights, *(added.path for added in self.added.values() if added.path.exists())):
             with path.open("rb") as file:
                 while chunk := file.read(1 << 20):
                     digest.update(chunk)
@@ -162,7 +176,7 @@ class RunDirectory:
         if target.config.exists():
             raise FileExistsError(f"{target.path} holds a run already; give another directory, or delete it first")
         target.require_free()
-        for name in (*(name for name in TRAVELLING if name != CONFIG), *_JOURNAL, _EXAMPLES, CONFIG):
+        for name in (*(name for name in TRAVELLING if name != CONFIG), *_JOURNAL, *_AT_HOME, CONFIG):
             if (self.path / name).exists():
                 with replacing(target.path / name) as part:
                     shutil.copyfile(self.path / name, part)

@@ -14,6 +14,7 @@ import torch
 
 from .. import __version__
 from ..data.config import DataConfig
+from ..data.interactions import Kind
 from ..data.loading import example_users
 from ..data.splits import Split
 from ..embedding.budget import Budget, BudgetTooSmall, resolve_budget
@@ -23,12 +24,16 @@ from ..embedding.scheme import EmbeddingScheme
 from ..embedding.schemes import AUTO, SCHEMES, budget_advice, choose_scheme
 from ..hints import did_you_mean, require_known_name
 from ..kernels.idle_cores import on_idle_cores
+from .clicks.backbones import CLICK_BACKBONES
+from .clicks.sizing import JOINT
 from .distributed import Processes
 from .evaluation import popularity_warning
+from .features import SIDES, Features, kinds_of
 from .journal import TrainingJournal
 from .measurement import measure, measure_floor
-from .models import Recommender, describe_recommender, find_backbone
+from .models import BACKBONES, Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
+from .run_directory import Side
 from .stage_settings import with_loss
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
@@ -56,14 +61,25 @@ class ModelConfig:
         default=False,
         metadata={"option": "--new-ids", "help": "With the scheme auto: it will be asked about ids that are not here."},
     )
-    backbone: str = field(default="gmf", metadata={"help": "gmf or mlp."})
+    backbone: str = field(
+        default="gmf", metadata={"help": "gmf or mlp; with --columns fm, deepfm (the default there), dcn or dlrm."}
+    )
     embedding_dim: int = field(default=32, metadata={"help": "Dimensions of an embedding."})
     options: dict[str, Any] = field(default_factory=dict)  # further arguments of the scheme's from_budget
 
     def __post_init__(self) -> None:
-        require_known_name("scheme", self.scheme, (*SCHEMES, AUTO))
-        find_backbone(self.backbone)
+        require_known_name("scheme", self.scheme, (*SCHEMES, AUTO, JOINT))
+        require_known_name("backbone", self.backbone, (*BACKBONES, *CLICK_BACKBONES))
         require_budget(self.budget)
+
+    def require_recommender(self) -> None:
+        """Refuse what only click models have."""
+        for name, value, own in (("backbone", self.backbone, CLICK_BACKBONES), ("scheme", self.scheme, (JOINT,))):
+            if value in own:
+                raise ValueError(
+                    f"{name}={value!r} is for a click model; name its columns by --columns user,item,device (in "
+                    "Python: tableless.train_clicks)"
+                )
 
 
 def require_budget(budget: Budget) -> None:
@@ -71,7 +87,13 @@ def require_budget(budget: Budget) -> None:
     resolve_budget(budget, embedding_dim=ModelConfig.embedding_dim, vocab_size=2**40)
 
 
-def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
+def build_model(
+    config: ModelConfig,
+    split: Split,
+    *,
+    seed: int,
+    features: Features = Features(),  # noqa: B008 - frozen
+) -> Recommender:
     """A recommender of the given kind and budget for the users and items of a split."""
     backbone = find_backbone(config.backbone)
     config = decided(config, split)[1]
@@ -81,9 +103,10 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
     # Items are ranked for one user at a time. Where scores are products, the length of a user's vector changes nothing
     # in their order, and need not be stored.
     spared = SCHEMES[config.scheme].without_lengths if backbone.scores_are_products else {}
+    in_code = [features.options_for(side, config.scheme) for side in SIDES]
     sides = (
-        (replace(config, options={**spared, **config.options}), split.num_known_users),
-        (config, split.num_known_items),
+        (replace(config, options={**spared, **config.options, **in_code[0]}), split.num_known_users),
+        (replace(config, options={**config.options, **in_code[1]}), split.num_known_items),
     )
     try:
         # Users and items share the budget as they would share the memory of full tables.
@@ -97,7 +120,9 @@ def build_model(config: ModelConfig, split: Split, *, seed: int) -> Recommender:
         raise ValueError(f"{error}. {advice}") from None
     users.assign_frequent(train.user_ids, np.diff(train.starts))
     items.assign_frequent(train.item_ids, np.bincount(train.items, minlength=train.num_items))
-    return backbone(users=users, items=items, seed=seed)
+    model = backbone(users=users, items=items, seed=seed)
+    features.fill(model, split)
+    return model
 
 
 @on_idle_cores()
@@ -107,6 +132,7 @@ def train_and_measure(
     train_config: TrainConfig,
     split: Split,
     *,
+    features: Features = Features(),  # noqa: B008 - frozen
     teacher: Teacher | None = None,
     built: Recommender | None = None,
     out: Path | str | None = None,
@@ -129,16 +155,16 @@ def train_and_measure(
     watchers = Watchers(on_note or (lambda text: None), on_batch, on_epoch, on_fit)
     reason, model_config = decided(model_config, split, watchers.on_note)
     model_config = as_trained(model_config, train_config)
-    model = build_model(model_config, split, seed=train_config.seed) if built is None else built
+    model = build_model(model_config, split, seed=train_config.seed, features=features) if built is None else built
     model = model.to(choose_device(device))
     train_config = with_loss(train_config, model)
-    kinds = {"user": split.train.user_kind, "item": split.train.item_kind}
-    config = describe_run(data, model, model_config, train_config, kinds)
+    config = describe_run(data, model, model_config, train_config, kinds_of(split), features)
     journal = None if out is None else TrainingJournal(out, config, resume=resume, writes=processes.is_first)
     training = train_by_recipe(
         model, split, train_config, teacher=teacher, journal=journal, processes=processes, watchers=watchers
     )
     model.pack()  # what is measured is what is stored
+    described = features.describe_new_ids(model, split, watchers.on_note)
     config["model"] = describe_recommender(model)
     seconds = time.perf_counter() - start + (sum(stage["seconds"] for stage in teacher.stages) if teacher else 0.0)
     results = measure(model, split) | measure_floor(data, model, split)
@@ -154,18 +180,14 @@ def train_and_measure(
         "epochs": training.on_data["epochs"],
         "best_epoch": training.on_data["best_epoch"],
     }
-    results |= {"choice": reason} if reason else {}
-    warning = popularity_warning(
-        results,
-        training=asdict(train_config),
-        scheme=config["model"]["items"]["scheme"],
-        num_actions=split.train.num_actions,
-    )
+    results |= ({"choice": reason} if reason else {}) | ({"features": described} if described else {})
+    scheme, num_actions = config["model"]["items"]["scheme"], split.train.num_actions
+    warning = popularity_warning(results, training=asdict(train_config), scheme=scheme, num_actions=num_actions)
     results |= {"warning": warning} if warning else {}
     if journal is not None and training.reports:
         if processes.is_first:
             journal.files.write_example_users(example_users(data, split.train) if with_example_users else None)
-        journal.finish(model, config, split.train, results)
+        journal.finish(model, config, split.train, results, features=features)
     return model, results
 
 
@@ -218,14 +240,17 @@ def describe_run(
     model: Recommender,
     model_config: ModelConfig,
     train_config: TrainConfig,
-    kinds: Mapping[str, str],
+    kinds: Mapping[Side, Kind],
+    features: Features = Features(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Everything that a run directory's `config.json` says."""
+    of_features = {"features": features.describe()} if features.tables else {}
     return {
         "data": data.settings(),
         "model": describe_recommender(model),
         "budget": model_config.budget,
         "kinds": dict(kinds),
+        **of_features,
         "train": asdict(train_config),
         "versions": versions(),
     }

@@ -18,8 +18,10 @@ from torch import Tensor
 from ..data.config import DataConfig, recorded_data
 from ..data.interactions import Interactions, Kind, Rows
 from ..data.loading import load_interactions
+from ..data.splits import Split
 from ..embedding.ids import find, to_ids
 from ..recommender.measurement import require_same_kinds
+from ..recommender.run_directory import StoredRun
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,6 +86,21 @@ def read_seen(source: str | os.PathLike[str], config: Mapping[str, Any], item_id
     )
     require_same_kinds(config, interactions, os.fspath(source))
     return SeenItems(interactions, item_ids)
+
+
+def seen_in_data(run: StoredRun, read: DataConfig, parts: Split) -> SeenItems:
+    """The actions of the data that a run was trained on, held out or not.
+
+    Those of a test file are not in it: they may be recommended.
+    """
+    item_ids = to_ids(run.listed("item")["id"])
+    # Of the late actions of a user only the first are in the split, and none with a low rating: read it again.
+    if read.split == "global-time" or read.min_rating is not None:
+        return read_seen(read.data, run.config, item_ids)
+    held_out = [(parts.validation_users, parts.validation_items)]
+    if read.test is None:
+        held_out.append((parts.test_users, parts.test_items))
+    return SeenItems(parts.train, item_ids, held_out=held_out)
 
 
 def read_titles(path: Path, *, kind: Kind) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from ..embedding.scheme import Precision
 from ..recommender.run_directory import RunDirectory, Side, StoredRun
 from . import hub
 from .hub import PathName, find_run
-from .items import Catalogue, ListedItem, MapPoint, Neighbor, Recommendation, SeenItems, read_seen, read_titles
+from .items import ListedItem, MapPoint, Neighbor, Recommendation, SeenItems, read_seen, read_titles
+from .listing import Listing, add_rows
 from .model_facts import Answers, listed_users, model_facts, users_to_offer
-from .search import IndexKind, KnownIds, Ranking, on_a_plane
+from .search import IndexKind
 from .settings import AnswerSettings
 from .side_vectors import SideVectors
 
@@ -43,29 +45,24 @@ class TrainedModel:
         interactions: PathName | None = None,
         seen: SeenItems | None = None,
     ) -> None:
-        import polars as pl
-
         self.run = run
         self.directory = run.files.path
         self.config = run.config
         self.trained_on: DataConfig | None = None
         """Where `tableless.train` read its data; None for a model that was loaded."""
         self._model = run.model.eval()
-        items = run.listed("item")
         titles = read_titles(Path(metadata), kind=self.config["kinds"]["item"]) if metadata else {}
-        self._catalogue = Catalogue(items, titles)
-        self._items = KnownIds(items["item"], to_ids(items["id"]), scheme=run.model.items, index=settings.index)
-        self._seen = read_seen(interactions, self.config, self._items.ids) if interactions else seen
+        listing = Listing.of(run, titles, index=settings.index)
+        item_ids = listing.items.ids
+        self._seen = read_seen(interactions, self.config, item_ids) if interactions else seen
         users = listed_users(run, self._seen)
-        self._users = None
-        if users is not None:
-            self._users = KnownIds(pl.Series(users.numpy()), users, scheme=run.model.users, index=settings.index)
-        self._ranking = Ranking(run.model, self._items, index=settings.index)
+        self._listing = listing.with_users(users)
+        self._adding = threading.Lock()
         self.vectors: dict[Side, SideVectors] = {
             "user": SideVectors(run, "user", settings, sample_ids=users),
-            "item": SideVectors(run, "item", settings, sample_ids=self._items.ids),
+            "item": SideVectors(run, "item", settings, sample_ids=item_ids),
         }
-        """From ids to vectors, for each side. A server asks here: its ids went through `to_ids` already."""
+        """From ids to vectors. A server asks here: its ids went through `to_ids` already."""
         self.facts = model_facts(
             run,
             num_users=None if users is None else len(users),
@@ -81,12 +78,11 @@ class TrainedModel:
     @property
     def num_items(self) -> int:
         """Items there are to recommend; others can be embedded and scored all the same, if the scheme is open."""
-        return len(self._items)
+        return len(self._listing.items)
 
     def prepare(self) -> None:
         """Compute now what is otherwise computed when first asked for: the vectors of all items, and indices."""
-        self._ranking.prepare()
-        self._items.directions()
+        self._listing.prepare()
 
     def parse(self, side: Side, text: str) -> int | str:
         """A raw id typed by a person, in the kind the data has."""
@@ -96,10 +92,6 @@ class TrainedModel:
         """Vectors [n, embedding_dim] of raw ids: a list, array, Series or tensor."""
         as_ids = self._ids(side, ids)
         return _ordinary(self.vectors[side](as_ids, ids))
-
-    def embed_ids(self, ids: Tensor, *, side: Side) -> Tensor:
-        """The same for ids that went through `to_ids` already."""
-        return _ordinary(self.vectors[side](ids))
 
     def score(self, users: Any, items: Any) -> Tensor:
         """Scores [n] (logits) of pairs; as many users as items, or one user for all of them."""
@@ -122,14 +114,11 @@ class TrainedModel:
         `exact=True` scores every item though there is an index; an MLP always does.
         """
         _require_positive(count)
+        listing = self._listing  # once: another may take its place at any time
         user_id = self._ids("user", [user])
         vector = self.vectors["user"](user_id, [user])
         seen = self._seen.rows(int(user_id)) if self._seen and exclude_seen else torch.empty(0, dtype=torch.int64)
-        scores, rows = self._ranking.best(vector, count, without=seen, exact=exact)
-        best = (
-            Recommendation(self._items.names[row], score, self._catalogue.title_of_row(row))
-            for score, row in zip(scores, rows, strict=True)
-        )
+        best = listing.best(vector, count, without=seen, exact=exact)
         return Answers(best, known=self.is_known("user", user))
 
     def neighbors(self, id: int | str, *, side: Side = "item", count: int = 10) -> Answers[Neighbor]:
@@ -140,17 +129,47 @@ class TrainedModel:
         """
         _require_positive(count)
         one = self._ids(side, [id])
-        known = self._items if side == "item" else self._users
-        if known is None:
-            raise ValueError(
-                f"{self.directory} does not list its users, so no neighbours can be named; load it with interactions"
-            )
-        cosines, rows = known.nearest(self.vectors[side](one, [id])[0], count, without=int(one))
-        nearest = (
-            Neighbor(known.names[row], cosine, self._catalogue.title_of_row(row) if side == "item" else None)
-            for cosine, row in zip(cosines, rows, strict=True)
-        )
+        nearest = self._listing.nearest(side, self.vectors[side](one, [id])[0], count, without=int(one))
         return Answers(nearest, known=self.is_known(side, id))
+
+    def add_items(self, items: Any) -> list[int | str]:
+        """Add new items by their features. They are listed, recommended and have neighbours from then on.
+
+        They are in the run directory before this returns. An item that was added before gets its new features.
+
+        Args:
+            items: A row (a dict with `id` and features), a list of them, or a frame with the columns of the training. A
+                feature may be left out; `title` is shown in answers.
+
+        Returns:
+            The raw ids, in order.
+
+        Raises:
+            ValueError: The run has no item features, a row is not understood, or an item was in training.
+
+        Example:
+            ```python
+            import tableless
+
+            films = {"item": [*range(60)], "genre": ["war", "love", "crime"] * 20}
+            actions = {"user": [n // 9 for n in range(900)], "item": [n * n % 57 for n in range(900)]}
+            model = tableless.train(actions, scheme="full", item_features=films)
+            model.add_items({"id": 777, "genre": "crime"})
+            ```
+        """
+        return self._add("item", items)
+
+    def add_users(self, users: Any) -> list[int | str]:
+        """Add new users by their features, as `add_items` does with items: `recommend` then answers for them."""
+        return self._add("user", users)
+
+    def _add(self, side: Side, data: Any) -> list[int | str]:
+        with self._adding:
+            rows = add_rows(self.run, side, data, self._listing)
+            self.vectors[side].fast.renew()
+            raw = [row["id"] for row in rows]
+            self._listing = self._listing.with_added(side, rows, self.embed(raw, side=side))
+        return raw
 
     def is_known(self, side: Side, id: int | str) -> bool | None:
         """Is an id among those that the run lists (or, of users, that `interactions` has)?
@@ -162,41 +181,32 @@ class TrainedModel:
 
     def known_ids(self, ids: Tensor, *, side: Side) -> list[bool] | None:
         """The same for ids [n] that went through `to_ids` already."""
-        known = self._items if side == "item" else self._users
+        known = self._listing.known[side]
         return None if known is None else known.has(ids).tolist()
 
     def title(self, item: int | str) -> str | None:
         """What an item is called, if the metadata says so."""
-        return self._catalogue.titles.get(int(to_ids(item)))
+        return self._listing.catalogue.titles.get(int(to_ids(item)))
 
     def items_matching(self, text: str, *, count: int = 20) -> list[ListedItem]:
         """Known items whose title holds the text or whose id begins with it, the most popular first."""
-        return self._catalogue.matching(text, count)
+        return self._listing.catalogue.matching(text, count)
 
     def map2d(self, *, count: int = 2000) -> list[MapPoint]:
         """The most popular items on the plane in which their vectors differ most (principal components)."""
-        rows = self._catalogue.most_popular(count)
-        places = on_a_plane(self._items.vectors[rows]).tolist()
-        return [
-            MapPoint(self._items.names[row], x, y, self._catalogue.title_of_row(row))
-            for row, (x, y) in zip(rows, places, strict=True)
-        ]
+        return self._listing.on_a_map(count)
 
     @property
-    def hot_ids_asked(self) -> int:
-        """Ids that were embedded since the model was loaded, users and items, those of all requests together."""
-        return sum(side.fast.hot_ids.asked for side in self.vectors.values() if side.fast.hot_ids)
-
-    @property
-    def hot_ids_hits(self) -> int:
-        """How many of them were hot: their vectors were at hand."""
-        return sum(side.fast.hot_ids.hits for side in self.vectors.values() if side.fast.hot_ids)
+    def hot_counts(self) -> tuple[int, int]:
+        """How many ids were hot, so that their vectors were at hand, of how many that were embedded."""
+        counted = [side.fast.hot_ids for side in self.vectors.values() if side.fast.hot_ids]
+        return sum(each.hits for each in counted), sum(each.asked for each in counted)
 
     @property
     def hot_hit_rate(self) -> float | None:
         """The share of hot ids; None before the first, and where no vectors are computed."""
-        asked = self.hot_ids_asked
-        return self.hot_ids_hits / asked if asked else None
+        hits, asked = self.hot_counts
+        return hits / asked if asked else None
 
     def save(self, directory: PathName) -> None:
         """Write the run directory that `tableless train --out` leaves, for `tableless.load` and every command.

@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from ..data.loading import NUM_EXAMPLES, example_users
 from ..embedding.budget import BYTES_PER_PARAMETER
 from ..embedding.ids import to_ids
 from ..embedding.scheme import Precision
+from ..recommender.features import SIDES, columns_of
 from ..recommender.run_directory import Side, StoredRun
 from .items import SeenItems, seen_config
 
@@ -30,7 +32,8 @@ def model_facts(
     `num_users` is how many users are known, or None; the number in the results of the training counts more. Without
     either, what depends on it is None as well. `bytes` are those of both schemes as they are stored, `table_bytes`
     those of tables in float32, without a map from ids to rows. `precision` is what each side is really computed in.
-    `example_users` are a few raw ids of known users; as text, since JavaScript would round large integers.
+    `features` has the columns of each side, by which a new id can be added. `example_users` are a few raw ids of known
+    users; as text, since JavaScript would round large integers.
     """
     results = run.results
     users, items = results.get("num_users", num_users), len(run.listed("item"))
@@ -51,9 +54,20 @@ def model_facts(
         "num_users": users,
         "num_items": items,
         "answers_new_ids": run.model.answers_new_ids,
+        "features": _features_of(run.config),
         "precision": _in_words(precision),
         "example_users": [str(user) for user in example_users],
         "results": results,
+    }
+
+
+def _features_of(config: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
+    """The name and the kind of each column, for each side that has features."""
+    sides = config.get("features") or {}
+    return {
+        side: [{"name": own.name, "kind": own.kind} for own in columns_of(config, side).columns]
+        for side in SIDES
+        if side in sides
     }
 
 
@@ -76,10 +90,16 @@ class Answers(list[_T]):
 
 
 def listed_users(run: StoredRun, seen: SeenItems | None) -> Tensor | None:
-    """The ids of all known users: those that the run lists, else those of the interactions. None: nobody can tell."""
-    if not run.model.users.open_vocabulary:
-        return to_ids(run.listed("user")["id"])
-    return seen.user_ids if seen else None
+    """The ids of all known users: those that the run lists, else those of the interactions, and those that were added.
+
+    None: nobody can tell.
+    """
+    known = to_ids(run.listed("user")["id"]) if run.model.users.lists_ids else seen.user_ids if seen else None
+    added = [row["id"] for row in run.files.added["user"].read()]
+    if known is None or not added:
+        return known
+    ids = torch.unique(to_ids(added))
+    return torch.cat([known, ids[~torch.isin(ids, known)]])
 
 
 def users_to_offer(

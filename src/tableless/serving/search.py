@@ -119,6 +119,23 @@ class KnownIds:
                 self._vectors = embed(scheme_inputs(self._scheme, self.ids.numpy()))
             return self._vectors
 
+    def with_added(self, names: pl.Series, ids: Tensor, vectors: Tensor) -> KnownIds:
+        """The same with further ids [n] behind the others, or new vectors [n, dim] for those that are here already."""
+        before = self.vectors
+        order = self.ids.argsort()
+        position, is_here = find(ids, self.ids[order])
+        changed = before.clone()
+        changed[order[position[is_here]]] = vectors[is_here]
+        new = ~is_here
+        own = KnownIds(
+            self.names.clone().append(names.filter(new.numpy())),
+            torch.cat([self.ids, ids[new]]),
+            scheme=self._scheme,
+            index=self._index,
+        )
+        own._vectors = torch.cat([changed, vectors[new]])
+        return own
+
     def directions(self) -> NearestRows:
         """The vectors with a length of 1, ready to be searched: inner products are cosines."""
         with self._lock:

@@ -51,8 +51,8 @@ def to_batch(
     if "time" in names:
         look_for_order(frame["time"], names["time"], kinds)  # a row that does not count can still tell
     frame, place, dropped = _keep_rows(frame, names, rules=rules, place=place)
-    users = _ids(frame["user"], names["user"], kind=kinds.user, place=place)
-    items = _ids(frame["item"], names["item"], kind=kinds.item, place=place)
+    users = ids_of(frame["user"], names["user"], kind=kinds.user, place=place)
+    items = ids_of(frame["item"], names["item"], kind=kinds.item, place=place)
     if users is None or items is None:
         user_kind: Kind = "string" if users is None else kinds.user
         item_kind: Kind = "string" if items is None else kinds.item
@@ -76,7 +76,7 @@ def _keep_rows(
     """The rows that count, where each of them is in the file, and how many were dropped for which reason."""
     dropped: Counter[str] = Counter()
     for role, name in names.items():
-        missing = _is_missing(frame[role], nan_too=role != "time" or rules.drop_missing)
+        missing = is_missing(frame[role], nan_too=role != "time" or rules.drop_missing)
         if not missing.any():
             continue
         if not rules.drop_missing:
@@ -85,16 +85,17 @@ def _keep_rows(
                 "(--drop-missing, in Python drop_missing=True), or fill them"
             )
         dropped[f"without {'an' if role == 'item' else 'a'} {role}"] += int(missing.sum())
-        frame, place = _filter(frame, ~missing, place)
+        frame, place = filter_rows(frame, ~missing, place)
     if "rating" in names and rules.min_rating is not None:
-        low = _ratings(frame["rating"], names["rating"], place) < rules.min_rating
+        low = to_ratings(frame["rating"], names["rating"], place) < rules.min_rating
         if low.any():
             dropped[f"with a rating below {rules.min_rating:g}"] += int(low.sum())
-            frame, place = _filter(frame, ~low, place)
+            frame, place = filter_rows(frame, ~low, place)
     return frame, place, dropped
 
 
-def _is_missing(values: pl.Series, *, nan_too: bool) -> pl.Series:
+def is_missing(values: pl.Series, *, nan_too: bool = True) -> pl.Series:
+    """Which rows have no value: null, an empty string, or NaN."""
     missing = values.is_null()
     if values.dtype == pl.String:
         missing |= (values == "").fill_null(False)
@@ -103,12 +104,14 @@ def _is_missing(values: pl.Series, *, nan_too: bool) -> pl.Series:
     return missing
 
 
-def _filter(frame: pl.DataFrame, keep: pl.Series, place: RowPlace) -> tuple[pl.DataFrame, RowPlace]:
+def filter_rows(frame: pl.DataFrame, keep: pl.Series, place: RowPlace) -> tuple[pl.DataFrame, RowPlace]:
+    """The rows to keep, and where each of them is in the file."""
     rows = np.flatnonzero(keep.to_numpy())
     return frame.filter(keep), lambda row: place(int(rows[row]) if row < len(rows) else row)
 
 
-def _ratings(values: pl.Series, name: str, place: RowPlace) -> pl.Series:
+def to_ratings(values: pl.Series, name: str, place: RowPlace) -> pl.Series:
+    """Numbers, also where they are written as text with a comma. No value may be missing."""
     if values.dtype == pl.String:
         values = values.str.strip_chars().str.replace(",", ".", literal=True)  # 4,5 is 4.5 in many countries
     numbers = values.cast(pl.Float64, strict=False)
@@ -126,8 +129,8 @@ def _item_names(raw: pl.Series) -> pl.Series:
     return raw if raw.dtype.is_integer() else raw.cast(pl.String)
 
 
-def _ids(values: pl.Series, name: str, *, kind: Kind, place: RowPlace) -> NDArray[np.int64] | None:
-    """None if text that was taken for integers holds something else."""
+def ids_of(values: pl.Series, name: str, *, kind: Kind, place: RowPlace) -> NDArray[np.int64] | None:
+    """The ids of a column without missing values. None if text that was taken for integers holds something else."""
     if kind == "string" and values.dtype.is_numeric():
         raise DataError(
             f"{place(0)} and those after it: {values.name} ids are integers here, and strings in the other file; give "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from ...embedding.scheme import Precision
 from ...files.scheme_directory import read_json
 from ...files.whole import write_text
 from ...hints import require_choice
+from ...recommender.clicks.click_runs import is_click_run
 from ...recommender.models import Recommender
 from ...recommender.run_directory import RunDirectory, Side
 from .formats import CHECKED, SUFFIXES, Agreement, Format, ids_to_check, measure_agreement, open_file, write_file
@@ -40,6 +42,11 @@ class ExportedInput:
     num_rows: int | None
 
     @property
+    def belongs_to(self) -> str:
+        """Whose values go in, as a person is told of it."""
+        return f"{self.side}s"
+
+    @property
     def takes(self) -> str:
         """What to put in, in words."""
         if self.num_rows is None:
@@ -52,7 +59,7 @@ class ExportedFile:
     """One file, float32 out. Its precision is fp32 also in an int8 export if it has no layer to round."""
 
     file: str
-    inputs: list[ExportedInput]
+    inputs: Sequence[ExportedInput]
     output: str
     shape: list[str | int]
     precision: Precision
@@ -99,11 +106,15 @@ def export_run(
     """
     for name, value, choices in (("format", format, get_args(Format)), ("precision", precision, get_args(Precision))):
         require_choice(name, value, choices)
+    if is_click_run(run):
+        from .clicks import export_click_run
+
+        return export_click_run(run, out, format=format, precision=precision)
     folder = Path(out)
     stored = RunDirectory(run)
     model, config = stored.read_model()
     nothing_yet = ExportReport(folder, format, precision, stored.fingerprint(), [])
-    _refuse_another_export(nothing_yet)
+    refuse_another_export(nothing_yet)
     rows, item_ids = model.items.num_known_ids, None
     if model.needs_item_ids and rows is not None:
         item_ids = to_ids(stored.read_list("item")["id"].head(rows))
@@ -115,18 +126,19 @@ def export_run(
     try:
         files = [_write_checked(part, paths[part.name], format, model, config["kinds"]) for part in parts]
         if not (folder / "export.json").exists():
-            _describe(nothing_yet)  # from here on, exports of another model to this directory are refused
+            describe_export(nothing_yet)  # from here on, exports of another model to this directory are refused
         for path in paths.values():
             os.replace(path, path.with_suffix(""))
     finally:
         for path in paths.values():
             path.unlink(missing_ok=True)
     report = replace(nothing_yet, files=files)
-    _describe(report)
+    describe_export(report)
     return report
 
 
-def _describe(report: ExportReport) -> None:
+def describe_export(report: ExportReport) -> None:
+    """Write `export.json`."""
     write_text(report.out / "export.json", json.dumps(report.as_dict(), indent=2) + "\n")
 
 
@@ -167,7 +179,7 @@ def _ids(model: Recommender, *, count: int = CHECKED, seed: int = 0) -> dict[Sid
     return {"user": users, "item": ids_to_check(model.items, count=count, seed=seed + 1).flip(0)}
 
 
-def _refuse_another_export(wanted: ExportReport) -> None:
+def refuse_another_export(wanted: ExportReport) -> None:
     """A directory holds one export, so that `export.json` describes all of it; the same one may be written again."""
     path = wanted.out / "export.json"
     if not path.exists():

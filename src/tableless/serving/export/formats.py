@@ -4,6 +4,7 @@ computes is from what the model computes.
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import warnings
@@ -28,14 +29,28 @@ SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 _LARGEST_ONNX = 2**31 - 2**20  # a protobuf message ends at 2 GiB; the graph beside the weights is small
 
 
-def write_file(module: nn.Module, path: Path, format: Format, *, inputs: tuple[str, ...], output: str) -> None:
-    """Write a module of int64 [n] inputs as one file, weights included, for a batch of any size.
+def write_file(
+    module: nn.Module,
+    path: Path,
+    format: Format,
+    *,
+    inputs: tuple[str, ...],
+    output: str,
+    example: tuple[Tensor, ...] | None = None,
+) -> None:
+    """Write a module as one file, weights included, for a batch of any size, and lists of any length.
 
-    A trace remembers the source lines it came from, with the paths of this machine; they are left out.
+    Its inputs are int64 [n] unless an `example` shows others. A trace remembers the source lines it came from, with the
+    paths of this machine; they are left out.
     """
-    example = tuple(torch.arange(5) for _ in inputs)
+    example = example or tuple(torch.arange(5) for _ in inputs)
     batch = torch.export.Dim("batch")
-    shapes = tuple({0: batch} for _ in inputs)
+    lengths = (torch.export.Dim(f"length_{place}", min=1) for place in range(len(example)))
+    shapes = tuple(
+        {0: batch} if own.ndim == 1 else {0: batch, 1: length} for own, length in zip(example, lengths, strict=True)
+    )
+    kinds = [own.kind for own in inspect.signature(module.forward).parameters.values()]
+    shapes = (shapes,) if inspect.Parameter.VAR_POSITIONAL in kinds else shapes  # type: ignore[assignment]
     if format == "torch":
         program = torch.export.export(module, example, dynamic_shapes=shapes)
         for node in program.graph.nodes:

@@ -34,6 +34,7 @@ from ..settings import ServerSettings
 from .following import StreamFigures, following
 from .limits import OPEN_TO_ALL, Limits, guarded
 from .metrics import Metrics
+from .new_ids import new_id_routes
 from .refusals import Refusal, explain, problems
 from .routes import MODEL_ROUTES, answer_routes, catalogue_routes, embed_route, operation_routes
 from .served_model import CurrentModel
@@ -103,7 +104,7 @@ def _table(title: str, rows: list[tuple[str, str]]) -> str:
     return f"<h3>{title}</h3><table>{lines}</table>"
 
 
-_SAFE = {
+SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -121,7 +122,7 @@ def page_routes(app: FastAPI) -> APIRouter:
         if name not in contents:
             raise Refusal(404, "There is no such file.")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(contents[name], media_type=kind, headers=_SAFE)
+        return Response(contents[name], media_type=kind, headers=SAFE_HEADERS)
 
     @router.get("/")
     async def page() -> Response:
@@ -133,7 +134,7 @@ def page_routes(app: FastAPI) -> APIRouter:
 
     @router.get("/docs")
     async def docs() -> Response:
-        return HTMLResponse(render(app.openapi()), headers=_SAFE)
+        return HTMLResponse(render(app.openapi()), headers=SAFE_HEADERS)
 
     return router
 
@@ -163,16 +164,17 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     app.include_router(embed_route(current, settings))
     app.include_router(answer_routes(current, settings))
     app.include_router(catalogue_routes(current))
+    app.include_router(new_id_routes(current, settings))
     app.include_router(operation_routes(current, settings, metrics))
     app.include_router(page_routes(app))
     routes = frozenset({"/", "/docs", *app.openapi()["paths"]})
     if settings.token:
-        _declare_token(app.openapi())
+        declare_token(app.openapi())
     app.add_middleware(Limits, settings=settings, metrics=metrics, routes=routes)
     return app
 
 
-def _declare_token(schema: dict[str, Any]) -> None:
+def declare_token(schema: dict[str, Any]) -> None:
     """Say in the schema, which FastAPI keeps and hands out, where the token is needed."""
     schema.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"token": []}]

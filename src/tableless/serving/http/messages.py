@@ -29,7 +29,8 @@ _INTEGER = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 _STRING = {"type": "string", "maxLength": MAX_ID_LENGTH}
 
 
-def _one_id(value: Any) -> int | str:
+def one_id(value: Any) -> int | str:
+    """An id that a caller sent, if it is one."""
     problem = _problem(value)
     if problem:
         raise ValueError(problem)
@@ -54,7 +55,7 @@ def _id_list(values: Any) -> list[int] | list[str]:
 
 
 RawId: TypeAlias = Annotated[
-    int | str, PlainValidator(_one_id), WithJsonSchema({"anyOf": [_INTEGER, _STRING], "title": "An id"})
+    int | str, PlainValidator(one_id), WithJsonSchema({"anyOf": [_INTEGER, _STRING], "title": "An id"})
 ]
 RawIds: TypeAlias = Annotated[
     list[int] | list[str],

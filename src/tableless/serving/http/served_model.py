@@ -208,7 +208,7 @@ class CurrentModel:
         self._threads = threads
         self._is_loading = False
         self.served = self._serve(self.directory)
-        metrics.watch_hot_ids(lambda: (self.served.model.hot_ids_hits, self.served.model.hot_ids_asked))
+        metrics.watch_hot_ids(lambda: self.served.model.hot_counts)
 
     async def reload(self, run: str | None) -> None:
         """Load a run (None: the same directory again); requests in flight finish with the model they began with."""
