@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--scheme", default="auto")
     arguments = parser.parse_args()
     folder = weights_folder()
-    model = BertModel.from_pretrained(folder).eval()
+    model = read_model(folder)
     titles = read_titles(folder, data_dir=arguments.data_dir)
     for name, outcome in measure(model, titles, arguments.budget, scheme=arguments.scheme).items():
         print(f"{name}: {outcome.recall:.3f} of the neighbours, {outcome.bytes:,} bytes of the table")
@@ -109,6 +109,13 @@ def neighbours(model: nn.Module, batches: Sequence[Batch]) -> Tensor:
     """The ten nearest of each title, [titles, 10]."""
     vectors = torch.cat([sentence_vectors(model, batch) for batch in batches])
     return (vectors @ vectors.mT).fill_diagonal_(-1).topk(NEIGHBOURS).indices
+
+
+def read_model(folder: Path) -> BertModel:
+    """The model in eval mode."""
+    model: BertModel = BertModel.from_pretrained(folder)
+    model.train(False)
+    return model
 
 
 def weights_folder() -> Path:

@@ -34,23 +34,23 @@ class ClickSource:
 
 
 SOURCES = {
-    "movielens-1m": ClickSource(
-        "ML-1M, every fourth user: four stars or more?",
-        "user_id,item_id,genres:|,year,gender,age,occupation,zip",
-        every=4,
-        label="rating",
-        min_rating=4,
+    "bookcrossing": ClickSource(
+        "Book-Crossing 5-core, every sixth user: books, two drawn ones each",
+        "user_id,item_id,author,publisher,location,age:buckets",
+        every=6,
+        item_columns=("author", "publisher"),
     ),
     "globo": ClickSource(
-        "Globo, every twentieth user: clicks, two drawn articles each",
+        "Globo, every thirtieth user: clicks, two drawn articles each",
         "user_id,item_id,environment,device_group,os,country,region,referrer_type",
-        every=20,
+        every=30,
     ),
-    "bookcrossing": ClickSource(
-        "Book-Crossing 5-core, every fourth user: books, two drawn ones each",
-        "user_id,item_id,author,publisher,location,age:buckets",
-        every=4,
-        item_columns=("author", "publisher"),
+    "movielens-1m": ClickSource(
+        "ML-1M, every third user: four stars or more?",
+        "user_id,item_id,genres:|,year,gender,age,occupation,zip",
+        every=3,
+        label="rating",
+        min_rating=4,
     ),
 }
 

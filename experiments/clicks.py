@@ -23,8 +23,8 @@ from .writing import paragraphs, table
 
 SEEDS = range(3)
 FULL = "full"
-SMALL = ["low-rank", "coded", "dhe", JOINT]
-BUDGET, DIM, NEGATIVES = "1/16", 16, 2
+SMALL = ["low-rank", JOINT, "coded", "dhe"]
+BUDGET, DIM, NEGATIVES = "1/12", 16, 2
 LOG_LOSS = "log_loss"
 
 

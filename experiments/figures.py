@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import deepfm, frontier, online, replacing, sentences
+from . import click_data, clicks, cold_start, deepfm, frontier, online, replacing, sentences, training_runs
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -58,6 +58,87 @@ def what_to_expect() -> str:
     return _plain_table(["data: metrics", "popularity: AUC", *sizes], rows)
 
 
+def decision() -> str:
+    """For each need what to take, the figure that supports it, and where it fails."""
+    finished = _finished(frontier.EXPERIMENT)
+
+    def at(scheme: str, size: float, data: str = "ML-1M") -> str:
+        return _both(finished, frontier.runs_of(data, scheme, size), list(frontier.DATA[data][1]))
+
+    def ahead(scheme: str, rival: str, size: float, data: str = "ML-1M") -> str:
+        own, others = (frontier.runs_of(data, each, size) for each in (scheme, rival))
+        return str(finished.difference(own, others) or NOT_RUN)
+
+    rows = [
+        [
+            "all ids are known; 37 bytes or more for each",
+            "`quantized`",
+            f"ML-1M at 64 bytes: {at('quantized', 64)}; the full table: {at('full', 128)}",
+            "below 37 bytes rows have 4 bits for a number, and `coded` is ahead; new ids are refused",
+        ],
+        [
+            "all ids are known; 3 to 36 bytes for each",
+            "`coded`",
+            f"ML-1M at 9 bytes: {at('coded', 9)}; AUC above `dhe`, in points: {ahead('coded', 'dhe', 9)}",
+            f"Gowalla at 9 bytes, AUC and Recall@20: {at('coded', 9, 'Gowalla, given split')}; the full table: "
+            f"{at('full', 128, 'Gowalla, given split')}. A new id has the vector of another one (`check_bits` tell)",
+        ],
+        [
+            "new ids come, or nothing may grow with their number",
+            "`dhe`",
+            f"ML-1M at 9 bytes: {at('dhe', 9)}, with no list of ids",
+            "`coded` is ahead for known ids (above); of a new id nothing is known but with features",
+        ],
+        ["new ids whose features are known", "any scheme, with `--item-features`", *_new_items()],
+        ["a stream", "`dhe` with `--stream`", *_streams()],
+        ["several columns", "`low-rank` for each column", *_columns()],
+        [
+            "an answer within a microsecond",
+            "`coded`, or any table",
+            "[benchmarks](../benchmarks/RESULTS.md): `coded.py`",
+            "a network computes each vector: `inference.py` there",
+        ],
+    ]
+    return _plain_table(["you have", "take", "because (AUC, NDCG@10)", "where it fails"], rows)
+
+
+def _new_items() -> list[str]:
+    """Films that nobody has seen: by their features, and by what a table gives to all of them."""
+    finished, model = _finished(cold_start.EXPERIMENT), "dhe, features in the encoding"
+    runs = [cold_start.run_of(training_runs.MOVIELENS, model, seed) for seed in cold_start.SEEDS]
+    by_features, by_mean, content = (
+        _figure(finished, runs, f"new items.{way}.auc all")
+        for way in (cold_start.FEATURES, cold_start.MEAN_ROW, cold_start.CONTENT)
+    )
+    return [
+        f"new films of ML-1M among all, AUC: {by_features}; all new films alike: {by_mean}",
+        f"a model of content alone has {content}; features that say little help little",
+    ]
+
+
+def _streams() -> list[str]:
+    """The stream learner against popularity."""
+    finished = _finished(online.EXPERIMENT)
+    runs = {way: online.runs_of("globo", way) for way in ("dhe", online.POPULARITY, online.GROWING)}
+    auc = {way: _figure(finished, own, "auc") for way, own in runs.items()}
+    recent = {way: _figure(finished, own, "auc_recent") for way, own in runs.items()}
+    return [
+        f"Globo, AUC: {auc['dhe']}; popularity so far: {auc[online.POPULARITY]}",
+        f"against recent items {recent['dhe']}, a growing table {recent[online.GROWING]}",
+    ]
+
+
+def _columns() -> list[str]:
+    """Click models: separate schemes against one network for all columns."""
+    finished = _finished(clicks.EXPERIMENT)
+    data = next(iter(click_data.SOURCES))
+    own = {scheme: _both(finished, clicks.runs_of(data, scheme), ("auc",)) for scheme in ("low-rank", "joint")}
+    return [
+        f"{click_data.SOURCES[data].title}, AUC: {own['low-rank']}; one network for all: {own['joint']}",
+        "values that are new have no row: `joint` or `dhe` answer for them",
+    ]
+
+
 def by_bytes() -> str:
     """MovieLens-1M with a GMF: every scheme at every size of the frontier, by the fast recipe."""
     finished, name = _finished(frontier.EXPERIMENT), "ML-1M"
@@ -70,17 +151,16 @@ def by_bytes() -> str:
 
 
 def stream() -> str:
-    """One pass through Globo's clicks: before learning, and what is left of the first twentieth."""
+    """One pass through each stream: before learning, against items of two kinds, and what is left at the end."""
     finished = _finished(online.EXPERIMENT)
-    rows = []
-    for way in online.WAYS:
-        runs = [run for run in online.EXPERIMENT.runs if run["scheme"] == way]
-        metrics = ["auc", "first_window_just_after", "first_window_at_the_end"]
-        if way == online.POPULARITY:
-            metrics = metrics[:1]
-        cells = [_figure(finished, runs, metric) for metric in metrics]
-        rows.append([way, *cells, *[""] * (3 - len(cells))])
-    return _plain_table(["AUC", "whole pass", "first twentieth, just learned", "first twentieth, at the end"], rows)
+    metrics = ["auc", "auc_recent", "first_clicks.10.auc", "first_window_at_the_end"]
+    headings = ["AUC", "whole pass", "against recent items", "an item's first 10 clicks", "first twentieth, at the end"]
+    parts = []
+    for data, name in online.NAMES.items():
+        runs = {way: online.runs_of(data, way) for way in online.WAYS}
+        rows = [[way, *(_figure(finished, own, metric) for metric in metrics)] for way, own in runs.items()]
+        parts.append(_plain_table([f"{name}: {headings[0]}", *headings[1:]], rows))
+    return "\n\n".join(parts)
 
 
 def replaced_tables() -> str:
@@ -90,40 +170,58 @@ def replaced_tables() -> str:
     for scheme in deepfm.SCHEMES:
         for budget in deepfm.BUDGETS:
             ways = [deepfm.AS_TRAINED, *(f"{budget}, {way}" for way in ("distilled", "tuned"))]
-            figures = [_figure(finished, deepfm.runs(scheme), f"{way}.auc") for way in ways]
-            rows.append([name, f"`{scheme}`, {budget}", *figures])
+            cells = [(deepfm.runs(scheme), f"{way}.auc") for way in ways]
+            rows.append([name, f"`{scheme}`, {budget}", *_cells_and_seeds(finished, cells)])
     finished = _finished(sentences.EXPERIMENT)
     name = "all-MiniLM-L6-v2 of transformers on titles of books: neighbours that stay"
     for scheme in sentences.SCHEMES:
         for budget in sentences.BUDGETS:
-            runs = sentences.runs_of(scheme, budget)
-            figures = [_figure(finished, runs, f"{way}.recall") for way in sentences.WAYS]
-            rows.append([name, f"`{scheme}`, {budget}", "all", *figures])
-    return _plain_table(["model", "in the place of its tables", "before", "replaced", "tuned"], rows)
+            cells = [(sentences.runs_of(scheme, budget), f"{way}.recall") for way in sentences.WAYS]
+            rows.append([name, f"`{scheme}`, {budget}", "all", *_cells_and_seeds(finished, cells)])
+    return _plain_table(["model", "in the place of its tables", "before", "replaced", "tuned", "seeds"], rows)
 
 
 def default_scheme() -> str:
     """Which scheme keeps most of a trained table at which budget, without tuning: validation AUC and neighbours."""
     finished, rows = _finished(replacing.EXPERIMENT), []
-    for scheme in replacing.SCHEMES:
-        for data, metric in replacing.SHOWN.items():
+    for data, metric in replacing.SHOWN.items():
+        for scheme in replacing.SCHEMES:
             if scheme == "dhe" and data == replacing.TOKENS:  # it would take hours
                 continue
-            runs = [replacing.runs_of(data, scheme, budget) for budget in replacing.BUDGETS]
-            rows.append([f"`{scheme}`", data, *(_or_infeasible(finished, own, metric) for own in runs)])
-    return _plain_table(["scheme", "table", *replacing.BUDGETS], rows)
+            cells = [(replacing.runs_of(data, scheme, budget), metric) for budget in replacing.BUDGETS]
+            rows.append([data, f"`{scheme}`", *_cells_and_seeds(finished, cells)])
+    return _plain_table(["table", "scheme", *replacing.BUDGETS, "seeds"], rows)
 
 
-def _or_infeasible(finished: Finished, runs: list[Settings], metric: str) -> str:
-    figure = _figure(finished, runs, metric)
-    return INFEASIBLE if figure == NOT_RUN and any(finished.line(run) for run in runs) else figure
+def _cells_and_seeds(finished: Finished, cells: Sequence[tuple[list[Settings], str]]) -> list[str]:
+    """A figure for each cell, and how many seeds the least of them has."""
+    figures = [_figure(finished, runs, metric) for runs, metric in cells]
+    for number, (runs, _) in enumerate(cells):
+        if figures[number] == NOT_RUN and any("error" in (finished.line(run) or {}) for run in runs):
+            figures[number] = INFEASIBLE
+    counts = [len(found) for runs, metric in cells if (found := finished.values(runs, metric))]
+    return [*figures, f"{min(counts, default=0)} of {len(cells[0][0])}"]
+
+
+def several_columns() -> str:
+    """Click models: AUC and log loss of each scheme at equal bytes, three datasets."""
+    finished, rows = _finished(clicks.EXPERIMENT), []
+    for scheme in (clicks.FULL, *clicks.SMALL):
+        points = [clicks.runs_of(data, scheme) for data in click_data.SOURCES]
+        rows.append([f"`{scheme}`", *(_both(finished, runs, ("auc", clicks.LOG_LOSS)) for runs in points)])
+    floors = [clicks.runs_of(data, clicks.FULL)[:1] for data in click_data.SOURCES]
+    metrics = ("popularity.auc", "popularity.base_rate_log_loss")
+    rows.append(["floor", *(", ".join(_figure(finished, runs, metric) for metric in metrics) for runs in floors)])
+    return _plain_table(["AUC, log loss", *(source.title for source in click_data.SOURCES.values())], rows)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "what-to-expect": what_to_expect,
+    "decision": decision,
     "by-bytes": by_bytes,
     "stream": stream,
     "replaced-tables": replaced_tables,
+    "several-columns": several_columns,
     "default-scheme": default_scheme,
 }
 

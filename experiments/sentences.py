@@ -30,10 +30,10 @@ def perform(settings: Settings) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _inputs(seed: int) -> tuple[Any, Any]:
-    from examples.replace_in_transformers import BertModel, read_titles, weights_folder
+    from examples.replace_in_transformers import read_model, read_titles, weights_folder
 
     folder = weights_folder()
-    return BertModel.from_pretrained(folder).eval(), read_titles(folder, seed=seed)
+    return read_model(folder), read_titles(folder, seed=seed)
 
 
 def runs_of(scheme: str, budget: str) -> list[Settings]:

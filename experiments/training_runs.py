@@ -70,6 +70,8 @@ def settings(
         scheme=scheme, budget=of_parameters(budget), backbone=backbone, options={**network, **(options or {})}
     )
     training = replace(training or TrainConfig(), seed=seed, recipe=recipe)
+    if training.select == "auto":  # all lines are of one rule, that of the first: the AUC decides in every stage
+        training = replace(training, select="auc")
     if training.loss == "auto":  # what the library does (stage_settings.with_loss), as a line says it
         training = replace(training, loss="softmax" if recipe == "fast" and backbone == "gmf" else "bce")
     # `new_ids` only matters for the scheme auto, which no experiment has. Lines from before it are not to be lost.

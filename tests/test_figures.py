@@ -47,7 +47,7 @@ def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
     assert "| ML-1M: AUC, NDCG@10 | not run yet | not run yet |" in figures.what_to_expect()
     assert "not run yet" in figures.by_bytes()
     assert "| not run yet | not run yet | not run yet |" in figures.replaced_tables()
-    assert "| `coded` | ML-1M | not run yet |" in figures.default_scheme()
+    assert "| ML-1M | `coded` | not run yet |" in figures.default_scheme()
     for run in frontier.runs_of("ML-1M", "full", 128):
         results = {
             "auc": 0.9 + run["train"]["seed"] / 1000,
@@ -75,9 +75,11 @@ def test_a_block_is_written_from_lines(tmp_path, monkeypatch):
     row = "| `dhe` | not run yet | – | not run yet | .8900†, .0336† (1 of 3 seeds) | not run yet |"
     assert row in figures.by_bytes()
     assert "| `coded`, 1/16 | .8042 | not run yet |" in figures.replaced_tables()
-    assert "| `low-rank`, 1/32 | all | .5000 | .6250 |" in figures.replaced_tables()
-    assert "| `coded` | ML-1M | .9107 | not run yet |" in figures.default_scheme()
-    assert "| `quantized` | ML-1M | not run yet | not run yet | not run yet | – |" in figures.default_scheme()
+    assert "| `low-rank`, 1/32 | all | .5000 | .6250 | 1 of 3 |" in figures.replaced_tables()
+    row = "| ML-1M | `coded` | .9107 | not run yet | not run yet | not run yet | 1 of 3 |"
+    assert row in figures.default_scheme()
+    row = "| ML-1M | `quantized` | not run yet | not run yet | not run yet | – | 0 of 3 |"
+    assert row in figures.default_scheme()
 
 
 def test_an_unknown_block_is_refused():

@@ -12,7 +12,7 @@ from .data.config import DataConfig, FeatureConfig, FeatureUse, RowRules
 from .data.in_memory import Data, as_path, data_configs, feature_config, temporary_folder
 from .data.splits import Split
 from .embedding.budget import Budget
-from .recommender.clicks.click_runs import is_click_run
+from .recommender.clicks.click_runs import is_click_run, require_recommender
 from .recommender.features import load_features
 from .recommender.measurement import measure_run
 from .recommender.progress import Listener, Progress, load_and_describe, log_warnings
@@ -117,7 +117,7 @@ def train(
     if resume and out is None:
         raise ValueError("resume goes on with the run in `out`; say which directory that is")
     model_config = ModelConfig(scheme, str(budget), new_ids, backbone, embedding_dim, dict(options or {}))
-    model_config.require_recommender()
+    require_recommender(backbone, scheme)
     listener = Listener(progress or log_warnings)
     with ExitStack() as stack:
         read, recorded = data_configs(

@@ -37,7 +37,9 @@ def test_one_budget_serves_all_features():
     features = {"user": 6000, "item": 4000, "device": None}
     joint = JointEmbedding.from_budget("1/4 parameters", features=features, embedding_dim=16)
     assert 38_000 < joint.num_parameters <= 40_000
-    joint = JointEmbedding.from_budget("1/4", features=features, embedding_dim=16, num_hashes=64)
+    joint = JointEmbedding.from_budget(
+        "1/4", features=features, embedding_dim=16, num_hashes=64, own_hashes=True, depth=4
+    )
     assert 152_000 < joint.num_bytes <= 160_000
     assert joint.num_bytes == 4 * joint.num_parameters + buffers(joint)
 

@@ -65,3 +65,20 @@ def test_a_language_model_with_a_tied_output_is_replaced_tuned_saved_and_loaded(
     loss = model.train()(**batch, labels=batch["input_ids"]).loss
     loss.backward()
     assert all(own.grad is not None for own in model.get_input_embeddings().scheme.parameters())
+
+
+@pytest.mark.filterwarnings("ignore::tableless.embedding.PoorFitWarning")
+def test_the_example_keeps_more_neighbours_when_the_model_is_tuned():
+    pytest.importorskip("polars")
+    from examples import replace_in_transformers as example
+
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=500, max_position_embeddings=64, **SMALL)).eval()
+    torch.nn.init.normal_(model.embeddings.word_embeddings.weight)
+    ids = torch.randint(1, 500, (12, 32, 6))
+    batches = [{"input_ids": own, "attention_mask": (own > 20).long()} for own in ids]
+    titles = example.Titles(batches[:8], batches[8:10], batches[10:])
+    found = example.measure(model, titles, "1/2", scheme="bloom", min_rows=500, epochs=60)
+    assert found["as trained"].recall == 1
+    assert found["replaced"].recall < found["tuned"].recall
+    assert found["tuned"].bytes <= found["as trained"].bytes // 2

@@ -1,5 +1,7 @@
 """Each kind of run works, on a small world."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from experiments import (
     experts,
     new_ids,
     online,
+    online_tuning,
     table1,
     table2,
     table3,
@@ -102,12 +105,42 @@ def test_ways_of_training_differ_by_recipe_and_network_alone():
 
 @pytest.mark.parametrize("scheme", online.WAYS)
 def test_a_stream_is_measured_window_by_window(scheme):
-    settings = {"data": WORLD, "batch_size": 64, "windows": 4, "scheme": scheme, "seed": 0}
-    results = online.perform(settings)
-    assert len(results["auc_by_window"]) == 4
+    (settings,) = [run for run in online.runs_of(online.GLOBO, scheme) if run["seed"] == 0]
+    results = online.perform(settings | {"data": WORLD, "batch_size": 64, "windows": 4})
+    windows = results["by_window"]
+    assert len(windows) == 4
     # Windows are whole batches: three of 512 actions, and what is left of 2000.
-    weighted = np.average(results["auc_by_window"], weights=[512, 512, 512, 464])
-    assert results["auc"] == pytest.approx(weighted)
+    for metric in ("auc", "auc_recent"):
+        weighted = np.average([window[metric] for window in windows], weights=[512, 512, 512, 464])
+        assert results[metric] == pytest.approx(weighted, abs=1e-5)
+    quarter = 160 * online.DIM  # bytes: 160 ids
+    assert results["bytes"] <= (5 if scheme == online.GROWING_LARGE else 1.5) * quarter or scheme == "dhe"
+    assert set(results["first_clicks"]) == {"1", "10", "100"}
+
+
+def test_all_ways_are_asked_the_same():
+    settings = {"data": WORLD, "share": 1.0, "batch_size": 64, "seed": 1}
+    users, items = online.actions_in_order(WORLD)
+    first, again = ([batch for _, batch in online._batches(users, items, settings)] for _ in range(2))
+    assert all(np.array_equal(own.candidates, other.candidates) for own, other in zip(first, again, strict=True))
+    assert np.concatenate([own.candidates[:, 0] for own in first]).tolist() == items.tolist()
+    seen = set()
+    for batch in first:
+        recent = set(batch.candidates[:, 5:].ravel().tolist())
+        assert recent <= seen or not seen  # what is asked against is known before
+        seen |= set(batch.candidates[:, 0].tolist())
+        assert set(batch.candidates[:, 1:5].ravel().tolist()) <= seen
+
+
+def test_the_number_of_an_item_s_click():
+    assert online.numbers_of_clicks(np.array([7, 3, 7, 7, 3])).tolist() == [0, 0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("way", online_tuning.WAYS)
+def test_every_way_of_a_stream_gets_as_many_settings(way):
+    tried = online_tuning.drawn_settings(way)
+    assert len(tried) == (6 if way == online.DECAYED else online_tuning.DRAWS + 2)
+    assert json.loads(json.dumps(tried)) == tried
 
 
 @pytest.mark.parametrize("scheme", [clicks.FULL, *clicks.SMALL])

@@ -60,16 +60,17 @@ def test_the_summary_names_the_claims_that_failed():
 
 
 def test_pictures_are_drawn_from_lines():
-    curves = {run["scheme"]: [0.5] * online.WINDOWS for run in online.EXPERIMENT.runs}
-    lines = [run | {"results": {"auc": 0.6, "auc_by_window": curves[run["scheme"]]}} for run in online.EXPERIMENT.runs]
-    assert "](pictures/online.png)" in online.section(lines)
+    windows = [{"auc": 0.5, "auc_recent": 0.5}] * online.WINDOWS
+    lines = [run | {"results": {"auc": 0.6, "by_window": windows}} for run in online.EXPERIMENT.runs]
+    assert "](pictures/online-globo.png)" in online.section(lines)
     lines = lines_with(experts.EXPERIMENT.runs, [0.6] * len(experts.EXPERIMENT.runs), item_products=1000)
     assert "](pictures/experts.png)" in experts.section(lines)
     lines = lines_with(figure3.EXPERIMENT.runs, [0.6] * len(figure3.EXPERIMENT.runs))
     assert "](pictures/figure3.png)" in figure3.section(lines)
     runs = figure2.runs_of("ML-1M, GMF", "dhe", "1/4", "fast")
     assert "](pictures/figure2-movielens-1m-gmf-fast.png)" in figure2.section(lines_with(runs, [0.6] * 3))
-    drawn = ["experts.png", "figure2-movielens-1m-gmf-fast.png", "figure3.png", "online.png"]
+    drawn = ["experts.png", "figure2-movielens-1m-gmf-fast.png", "figure3.png", "online-globo.png"]
+    drawn.append("online-movietweetings-142k.png")
     assert sorted(path.name for path in writing.PICTURES.iterdir()) == drawn
 
 

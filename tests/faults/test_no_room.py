@@ -10,7 +10,7 @@ import pytest
 from tableless.data.config import DataConfig
 from tableless.recommender.journal import TrainingJournal
 from tableless.recommender.runs import ModelConfig, train_and_measure
-from tableless.recommender.streaming import run_stream
+from tableless.recommender.stream_runs import run_stream
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
 

@@ -13,7 +13,7 @@ from tableless.data.config import DataConfig
 from tableless.recommender.measurement import measure
 from tableless.recommender.run_directory import RunDirectory
 from tableless.recommender.runs import ModelConfig, as_trained, build_model, train_and_measure
-from tableless.recommender.streaming import run_stream
+from tableless.recommender.stream_runs import run_stream
 from tableless.recommender.training import TrainConfig
 from tests.data.tiny import small_split
 

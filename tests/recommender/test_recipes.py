@@ -294,3 +294,29 @@ def test_the_epoch_that_is_kept_is_the_best_by_what_was_selected():
     kept = max(report.epoch for report in reports if report.is_best)
     assert values[kept] == max(values)
     assert [report.validation_auc for report in reports] != values
+
+
+def test_unless_the_user_says_the_auc_decides_for_tables_and_the_first_ten_for_what_learns_lists():
+    split = small_split()
+
+    def measures_of(**settings):
+        """For each stage, whether its epochs were judged by something else than the AUC."""
+        reports, told = [], []
+        training = replace(TRAINING, epochs=2, **settings)
+        train_and_measure(
+            DATA,
+            ModelConfig(scheme="low-rank", budget="1/2"),
+            training,
+            split,
+            on_note=told.append,
+            on_epoch=reports.append,
+        )
+        kept = [note for note in told if note.startswith("kept")]
+        return [report.selected is not None for report in reports], kept[-1]
+
+    judged, kept = measures_of()
+    assert judged == [False, False, True, True]  # two epochs of the table, two of lists
+    assert "AUC" not in kept
+    judged, kept = measures_of(select="auc")
+    assert not any(judged)
+    assert "AUC" in kept

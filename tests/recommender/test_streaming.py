@@ -8,13 +8,19 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from tableless import cli
+import tableless
+from tableless import cli, to_ids
+from tableless.data.config import DataConfig
 from tableless.embedding.deep_hash import DeepHashEmbedding
 from tableless.embedding.tables import FullEmbedding
 from tableless.recommender.models import GMF
+from tableless.recommender.runs import ModelConfig
+from tableless.recommender.stream_options import StreamOptions
+from tableless.recommender.stream_runs import run_stream
 from tableless.recommender.stream_samples import Reservoir
 from tableless.recommender.streaming import train_on_stream
 from tableless.recommender.training import TrainConfig
+from tableless.serving.export.exporting import export_run
 from tests.data.tiny import small_world
 
 
@@ -95,3 +101,57 @@ def test_the_command_streams_a_directory_of_parquet_files(num_processes, tmp_pat
     assert result["actions"] * num_processes == pytest.approx(6000, abs=2)
     assert result["embedding_parameters"] <= 60_000
     assert (tmp_path / "run" / "items.parquet").exists()
+
+
+def stream_of_strings(directory, count=8_000):
+    random = np.random.default_rng(0)
+    user = random.integers(0, 80, count)
+    item = 2 * random.integers(0, 15, count) + user % 2
+    frame = pl.DataFrame({"user": [f"u-{n * 31}" for n in user], "item": [f"i-{n * 17}" for n in item]})
+    directory.mkdir()
+    frame.write_parquet(directory / "part.parquet")
+    return [f"u-{n * 31}" for n in range(80)], [f"i-{n * 17}" for n in range(30)]
+
+
+def test_a_stream_of_dhe_leaves_a_model_that_knows_tastes_and_popularity(tmp_path):
+    users, items = stream_of_strings(tmp_path / "data")
+    arguments = ["train", str(tmp_path / "data"), "--stream", "--budget", "120KB", "--batch-size", "100"]
+    arguments += ["--half-life", "500", "--embedding-dim", "16", "--out", str(tmp_path / "run"), "--json"]
+    done = CliRunner().invoke(cli.app, arguments)
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["actions"] == 8_000
+    assert result["bytes"] <= 120_000
+    assert result["recent_auc"] > 0.65, "at most 0.75: half of all items are of the same taste"
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"]["popularity"]["half_life"] == 500
+    model = tableless.load(tmp_path / "run")
+    ids = dict(zip(to_ids(items).tolist(), items, strict=True))
+    best = [ids[found.item] for found in model.recommend(users[3], count=10)]
+    assert sum(items.index(name) % 2 for name in best) >= 8, "the items of the user's own taste"
+    scores = model.score(users[3], [found.item for found in model.recommend(users[3], count=3)])
+    assert scores.tolist() == sorted(scores.tolist(), reverse=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_a_stream_s_model_is_exported_with_its_popularity(tmp_path):
+    stream_of_strings(tmp_path / "data", count=1_500)
+    config = DataConfig(data=str(tmp_path / "data"))
+    run_stream(config, ModelConfig(budget="120KB", embedding_dim=16), TrainConfig(), out=tmp_path / "run")
+    report = export_run(tmp_path / "run", tmp_path / "exported")
+    assert report
+
+
+def test_what_a_stream_of_dhe_has_no_use_for_is_refused(tmp_path):
+    stream_of_strings(tmp_path / "data", count=100)
+    data = DataConfig(data=str(tmp_path / "data"))
+    with pytest.raises(
+        ValueError, match=r"learning_rate is 0\.1, but a stream with the scheme dhe has rates of its own"
+    ):
+        run_stream(data, ModelConfig(budget="120KB"), TrainConfig(learning_rate=0.1))
+    with pytest.raises(ValueError, match="half_life 50 is that of popularity, which only a GMF of the scheme dhe has"):
+        run_stream(
+            data, ModelConfig(scheme="bloom", budget="120KB"), TrainConfig(), options=StreamOptions(half_life=50)
+        )
+    done = CliRunner().invoke(cli.app, ["train", str(tmp_path / "data"), "--half-life", "50"])
+    assert "give --stream as well" in str(done.exception)

@@ -20,7 +20,7 @@ from tableless.embedding.inference.int8 import is_supported
 from tableless.recommender.models import GMF, MLP, describe_recommender
 from tableless.recommender.run_directory import RunDirectory, item_list
 from tableless.recommender.runs import ModelConfig, train_and_measure
-from tableless.recommender.streaming import run_stream
+from tableless.recommender.stream_runs import run_stream
 from tableless.recommender.training import TrainConfig
 
 from .conftest import WORLD

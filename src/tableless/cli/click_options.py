@@ -71,17 +71,18 @@ def train_click_run(
     as_json: bool,
 ) -> bool:
     """Train a click model, measure it, and print what came out. False: none is meant, since no columns are named."""
+    from ..recommender.clicks.click_runs import require_recommender, train_and_measure_clicks
+    from ..recommender.clicks.sizing import ClickModelConfig
+
     if clicks.columns is None:
-        model.require_recommender()
+        require_recommender(model.backbone, model.scheme)
         if typed := [f"--{name.replace('_', '-')}" for name in _ONLY_FOR_CLICKS if was_typed(context, name)]:
             raise ValueError(f"{', '.join(typed)} is for a click model; name its columns: --columns user,item,device")
         return False
     from ..data.clicks.columns import parse_columns
     from ..data.clicks.reading import ClickConfig, read_clicks
     from ..data.clicks.split import split_clicks
-    from ..recommender.clicks.click_runs import train_and_measure_clicks
     from ..recommender.clicks.click_training import ClickWatchers
-    from ..recommender.clicks.sizing import ClickModelConfig
     from .output import ProgressBar
 
     _refuse_what_clicks_ignore(context)
@@ -173,7 +174,7 @@ def _by_column(text: str | None) -> dict[str, str]:
         name, equals, scheme = part.strip().partition("=")
         if not (name and equals and scheme):
             raise ValueError(
-                f"--column-schemes has {part!r}; write column=scheme or column=scheme:bytes, as in user=coded"
+                f"--column-schemes has {part!r}; write a column and its scheme, as in 'user=coded,item=dhe:64KB'"
             )
         found[name] = scheme
     return found

@@ -10,6 +10,7 @@ import typer
 
 from ..data.config import DataConfig, FeatureConfig
 from ..recommender.runs import ModelConfig
+from ..recommender.stream_options import StreamOptions
 from ..recommender.training import TrainConfig
 from .app import app
 from .click_options import ClickOptions, train_click_run
@@ -19,7 +20,8 @@ _USED_BY_A_STREAM = frozenset(
     {
         "data", "scheme", "budget", "backbone", "out", "batch_size", "learning_rate", "weight_decay", "num_negatives",
         "seed", "embedding_dim", "data_dir", "user_col", "item_col", "device", "stream", "as_json",
-        "drop_missing", "rating_col", "min_rating",
+        "drop_missing", "rating_col", "min_rating", "time_col", "half_life", "follow",
+        "checkpoint_seconds", "start_from",
     }
 )  # fmt: skip
 
@@ -42,9 +44,14 @@ def train(
         typer.Option("--no-example-users", help="Keep no user ids in --out for the page of a server to show."),
     ] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="One pass over parquet files without preparing them; open schemes only.")
+        bool,
+        typer.Option(
+            "--stream",
+            help="One pass over parquet files, JSON lines or CSV (- reads standard input).",
+        ),
     ] = False,
     clicks: ClickOptions,
+    streaming: StreamOptions,
     as_json: AsJson = False,
 ) -> None:
     """Train a recommender on interactions, measure it, and keep the best epoch. With --columns, a click model."""
@@ -55,8 +62,9 @@ def train(
         return
     if stream:
         _refuse_what_a_stream_ignores(context)
-        _train_on_a_stream(data, model, training, out=out, device=device, as_json=as_json)
+        _train_on_a_stream(data, model, training, options=streaming, out=out, device=device, as_json=as_json)
         return
+    streaming.require_unused()
     from ..data.loading import load_split
     from ..recommender.distributed import join_processes
     from ..recommender.features import load_features
@@ -96,7 +104,7 @@ def _train_on_a_stream(
     data: DataConfig, model: ModelConfig, training: TrainConfig, *, as_json: bool, **settings: Any
 ) -> None:
     from ..recommender.distributed import join_processes
-    from ..recommender.streaming import run_stream
+    from ..recommender.stream_runs import run_stream
     from .output import ProgressBar
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:

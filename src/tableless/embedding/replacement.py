@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..hints import require_known_name
 from .bare_tables import drop_in_for, put_at
 from .budget import BYTES_PER_PARAMETER, Budget, is_share, resolve_budget
+from .by_field import EmbeddingByField
 from .distillation import Distillation
 from .distillation import distil as fit_to_rows
 from .drop_in import DropIn
 from .hashing import derive_seed
 from .replacement_report import Replacement, Replacements
 from .scheme import EmbeddingScheme
-from .schemes import AUTO, SCHEMES, choose_scheme
-from .tables_in_model import Places, find_tables, names_that_hold
+from .schemes import AUTO, SCHEMES, kind_for_rows
+from .tables_in_model import Places, fields_of_tables, find_tables, names_that_hold
 
 _SHOWN = 5  # tables that a warning lists
 
@@ -35,6 +36,7 @@ def replace_embeddings(
     distil: bool = True,
     exclude: Sequence[str] = (),
     parameters: Sequence[str] = (),
+    fields: Mapping[str, Sequence[int]] | None = None,
     visits: int | None = None,
     seed: int = 0,
     dry_run: bool = False,
@@ -63,6 +65,9 @@ def replace_embeddings(
         exclude: Dotted names of tables, or of modules that hold tables, to leave alone.
         parameters: Dotted names of bare parameters (`self.table = nn.Parameter(...)`) that the model's code uses as
             tables. The code may go on using them as before, but not write to them.
+        fields: For tables that many fields share by offsets, by the dotted name of the table: how many rows each field
+            has, in order. Each field then has a scheme of its own, and fields of fewer than `min_rows` rows keep their
+            rows. Without it one scheme stands for all of the table.
         visits: How often the fit visits each row; unless given, as often as `tableless.distil` does by default.
         seed: Everything random follows from it.
         dry_run: Print which tables would be replaced, with their sizes before and after, and change nothing.
@@ -90,10 +95,12 @@ def replace_embeddings(
     """
     require_known_name("scheme", scheme, [AUTO, *SCHEMES])
     tables, left_alone = find_tables(model, min_rows=min_rows, exclude=exclude, parameters=parameters)
+    own_fields = fields_of_tables(tables, fields or {}, min_rows=min_rows)
     result = Replacements(left_alone=left_alone, still_referring=names_that_hold(model, tables))
     # On the meta device, where a dry run builds the schemes, they have sizes and take no memory and no time.
     with torch.device("meta") if dry_run else nullcontext():
-        schemes = _size_schemes(tables, budget, scheme=scheme, seed=seed) if tables else []
+        own: dict[str, Any] = {"scheme": scheme, "seed": seed, "min_rows": min_rows, "fields": own_fields}
+        schemes = _size_schemes(tables, budget, **own) if tables else []
     if dry_run:
         result.extend(_report(places, new, None, seconds=0.0) for places, new in zip(tables, schemes, strict=True))
         print(result)
@@ -126,7 +133,15 @@ def _warn_of_surprises(result: Replacements) -> None:
         )
 
 
-def _size_schemes(tables: Sequence[Places], budget: Budget, *, scheme: str, seed: int) -> list[EmbeddingScheme]:
+def _size_schemes(
+    tables: Sequence[Places],
+    budget: Budget,
+    *,
+    scheme: str,
+    seed: int,
+    min_rows: int,
+    fields: Mapping[str, Sequence[int]],
+) -> list[EmbeddingScheme]:
     named = [next(iter(places.items())) for places in tables]
     total = sum(table.weight.numel() for _, table in named)
     allowed = None if is_share(budget) else resolve_budget(budget, embedding_dim=1, vocab_size=total)
@@ -139,18 +154,17 @@ def _size_schemes(tables: Sequence[Places], budget: Budget, *, scheme: str, seed
     for name, table in named:
         own = budget if allowed is None else allowed.share(table.weight.numel(), total)
         try:
-            kind = _kind_for(table.weight, own) if scheme == AUTO else SCHEMES[scheme]
-            new = kind.for_rows(own, table.weight.detach(), seed=derive_seed(seed, name))
+            rows, own_seed = table.weight.detach(), derive_seed(seed, name)
+            new: EmbeddingScheme
+            if name in fields:
+                more: dict[str, Any] = {"scheme": scheme, "min_rows": min_rows, "seed": own_seed}
+                new = EmbeddingByField.for_fields(own, rows, fields[name], **more)
+            else:
+                new = kind_for_rows(scheme, rows, own).for_rows(own, rows, seed=own_seed)
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}; or leave the table alone with exclude=[{name!r}]") from None
         schemes.append(new)
     return schemes
-
-
-def _kind_for(rows: Tensor, budget: Budget) -> type[EmbeddingScheme]:
-    """What keeps most of a table whose ids are all known."""
-    choice = choose_scheme(budget, embedding_dim=rows.shape[1], vocab_size=len(rows), open_vocabulary=False)
-    return SCHEMES[choice.name]
 
 
 def _require_rows(tables: Sequence[Places]) -> None:
@@ -179,6 +193,8 @@ def _fit(
 ) -> Distillation:
     rows = next(iter(places.values())).weight.detach().float()
     more: dict[str, Any] = {} if progress is None else {"progress": progress}
+    if isinstance(scheme, EmbeddingByField):  # it fits each field by itself
+        scheme.fit_settings = {"visits": visits, "seed": seed, **more}
     fit = fit_to_rows(rows, scheme, visits=visits, seed=seed, **more)
     scheme.zero_grad()  # so that the caller does not find the gradients of the last step
     return fit

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .budget import BYTES_PER_PARAMETER, Allowance, Budget, BudgetTooSmall, resolve_budget
 from .deep_hash import DeepHashEmbedding
@@ -115,6 +116,14 @@ def choose_scheme(
     if allowed >= int8_rows:
         return SchemeChoice("quantized", {}, f"quantized: {per_id} are enough for rows in 8 bits, which lose nothing")
     return SchemeChoice("coded", {}, f"coded: of {per_id}, codes of a trained table make the most for known ids")
+
+
+def kind_for_rows(scheme: str, rows: Tensor, budget: Budget) -> type[EmbeddingScheme]:
+    """The scheme of this name. With `AUTO`, the one that keeps most of a table whose ids are all known."""
+    if scheme == AUTO:
+        sizes = {"embedding_dim": rows.shape[1], "vocab_size": len(rows)}
+        scheme = choose_scheme(budget, open_vocabulary=False, **sizes).name
+    return SCHEMES[scheme]
 
 
 def embedding_for(

@@ -53,6 +53,33 @@ def find_tables(
     return list(tables.values()), [*left_alone, *others]
 
 
+def fields_of_tables(
+    tables: Sequence[Places], fields: Mapping[str, Sequence[int]], *, min_rows: int
+) -> dict[str, list[int]]:
+    """The sizes of the fields of each table, by the first name of the table."""
+    by_name = {name: places for places in tables for name in places}
+    found: dict[str, list[int]] = {}
+    for name, sizes in fields.items():
+        if name not in by_name:
+            raise ValueError(
+                f"fields names {name!r}, but no table of that name is replaced{did_you_mean(name, by_name)}"
+            )
+        first, table = next(iter(by_name[name].items()))
+        own, rows = [int(size) for size in sizes], len(table.weight)
+        if sum(own) != rows or any(size < 1 for size in own):
+            raise ValueError(
+                f"the fields of {name!r} have {sum(own)} rows together, each at least 1; the table has {rows}. Give "
+                "the number of rows of each field, not where it begins"
+            )
+        if max(own) < min_rows:
+            raise ValueError(
+                f"no field of {name!r} has min_rows={min_rows} rows; give a smaller min_rows, leave the table alone "
+                f"with exclude=[{name!r}], or leave fields away to have one scheme for all of it"
+            )
+        found[first] = own
+    return found
+
+
 def names_that_hold(model: nn.Module, tables: Sequence[Places]) -> list[str]:
     """Attributes of modules that hold one of the tables or its weight, and would hold it after it is replaced.
 

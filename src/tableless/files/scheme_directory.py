@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import torch
 from torch import Tensor, nn
 
+from ..embedding.by_field import BY_FIELD, EmbeddingByField
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..embedding.described_ids import WithDescribedIds
 from ..embedding.hashing import ENCODING_VERSION
@@ -41,8 +42,13 @@ def describe_scheme(scheme: EmbeddingScheme) -> dict[str, Any]:
     """A scheme without its weights, as plain values: its name and its arguments."""
     if isinstance(scheme, WithDescribedIds):
         return {**describe_scheme(scheme.inner), "described_ids": scheme.config}
-    name = next(name for name, kind in SCHEMES.items() if kind is type(scheme))
+    name = next(name for name, kind in _kinds().items() if kind is type(scheme))
     return {"scheme": name, "encoding_version": ENCODING_VERSION, "arguments": scheme.config}
+
+
+def _kinds() -> dict[str, type[EmbeddingScheme]]:
+    """By name. `SCHEMES` is looked at each time, because a program may have put schemes of its own there."""
+    return {**SCHEMES, BY_FIELD: EmbeddingByField}
 
 
 def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
@@ -52,8 +58,8 @@ def build_scheme(description: Mapping[str, Any]) -> EmbeddingScheme:
             f"this was saved with version {description['encoding_version']} of the encoding; this library speaks "
             f"version {ENCODING_VERSION}. Install the release of tableless that wrote it"
         )
-    require_known_name("scheme", description["scheme"], SCHEMES)
-    scheme = SCHEMES[description["scheme"]]
+    require_known_name("scheme", description["scheme"], _kinds())
+    scheme = _kinds()[description["scheme"]]
     require_kinds(scheme, description["arguments"])
     built = scheme(**{**scheme.old_defaults, **description["arguments"]})
     if "described_ids" not in description:
@@ -188,6 +194,8 @@ def refuse_long_loops(description: Any, config: Path, num_bytes: int) -> None:
     waiting = [description]
     while waiting:
         own = waiting.pop()
+        if isinstance(own, list):
+            waiting.extend(own)
         if not isinstance(own, dict):
             continue
         waiting.extend(own.values())
@@ -220,6 +228,10 @@ def require_kinds(constructed: type[Any], arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name in _NESTED and isinstance(value, Mapping):
             require_kinds(_NESTED[name], value)
+        elif name == "fields" and isinstance(value, list):
+            for field in value:
+                require_known_name("scheme", field["scheme"], SCHEMES)
+                require_kinds(SCHEMES[field["scheme"]], field["arguments"])
         elif name in hints and not _is_of_kind(value, hints[name]):
             wanted = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name]).replace("typing.", "")
             raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {wanted}")

@@ -45,7 +45,7 @@ def read_counts(buckets: Int64s, cells: Floats, out: Floats) -> None:
 
 
 @compiled()
-def find_rows(ids: Int64s, firsts: Int64s, held: Int64s, uses: Floats, ways: int, slots: Int64s) -> None:
+def find_slots(ids: Int64s, firsts: Int64s, held: Int64s, uses: Floats, ways: int, slots: Int64s) -> None:
     """`slots` [ids] ← the slot that holds each id, or -1. An id may be in the `ways` slots from `firsts` on."""
     for i in range(ids.size):
         slots[i] = -1
@@ -67,7 +67,7 @@ def admit_rows(
 ) -> int:
     """Give the `acting` among distinct ids that have no slot that of a rarer id nearby. Returns how many lost theirs.
 
-    `slots` [ids] are from `find_rows`, and are filled up. `evicted` [ids] is the slot that an id took from another one,
+    `slots` [ids] are from `find_slots`, and are filled up. `evicted` [ids] is the slot that an id took from another,
     or -1. No slot of these ids is taken: its use is below zero until the end.
     """
     lost = 0
@@ -123,24 +123,11 @@ def learn_actions(
     total = 0.0
     for action in range(len(user)):
         own = users[user[action]]
-        highest = np.float32(-1e30)
+        total += _probabilities(own, item[action], items, biases, corrections, scores)
+        pull[:] = 0
+        length = _score(own, own) - np.float32(1)
         for j in range(choices):
-            k = item[action, j]
-            scores[j] = _score(own, items[k]) + biases[k] - corrections[k]
-            if j and k == item[action, 0]:  # drawn against itself
-                scores[j] = np.float32(-1e30)
-            highest = max(highest, scores[j])
-        first, whole = scores[0] - highest, np.float32(0)
-        for j in range(choices):
-            scores[j] = np.exp(scores[j] - highest)
-            whole += scores[j]
-        total += np.log(whole) - first
-        length = np.float32(0)
-        for d in range(dim):
-            length += own[d] * own[d]
-            pull[d] = 0
-        for j in range(choices):
-            k, slope = item[action, j], scores[j] / whole - np.float32(j == 0)
+            k, slope = item[action, j], scores[j] - np.float32(j == 0)
             slopes[k] += slope
             vector, squares = items[k], item_squares[k]
             squares[0] += share * slope * slope * length
@@ -150,14 +137,30 @@ def learn_actions(
                 pull[d] += slope * vector[d]
                 vector[d] -= step * own[d]
             vector[dim] -= slope * np.float32(rates[2] / np.sqrt(squares[1] + least))
-        square = np.float32(0)
-        for d in range(dim):
-            square += pull[d] * pull[d]
-        user_squares[user[action], 0] += share * square
+        user_squares[user[action], 0] += share * _score(pull, pull)
         step = np.float32(rates[0] / np.sqrt(user_squares[user[action], 0] + least))
         for d in range(dim):
             own[d] -= step * pull[d]
     return total
+
+
+@compiled(fastmath=_SUMS)
+def _probabilities(own: Floats, item: Int64s, items: Floats, biases: Floats, corrections: Floats, out: Floats) -> float:
+    """`out` [choices] ← the chance of each choice of an action. Returns the loss."""
+    highest = np.float32(-1e30)
+    for j in range(item.size):
+        k = item[j]
+        out[j] = _score(own, items[k]) + biases[k] - corrections[k]
+        if j and k == item[0]:  # drawn against itself
+            out[j] = np.float32(-1e30)
+        highest = max(highest, out[j])
+    first, whole = out[0] - highest, np.float32(0)
+    for j in range(item.size):
+        out[j] = np.exp(out[j] - highest)
+        whole += out[j]
+    for j in range(item.size):
+        out[j] /= whole
+    return float(np.log(whole) - first)
 
 
 @compiled(fastmath=_SUMS)

@@ -19,6 +19,7 @@ from ..embedding.tables import FullEmbedding
 from .evaluation import METRICS
 from .models import Recommender
 from .scoring import model_scores, scheme_inputs
+from .stage_settings import with_selection
 from .teachers import Stage, TableSide, fit_side, known_ids
 from .training import TrainConfig
 from .training_loop import OnBatch, Validation, train_model
@@ -46,8 +47,10 @@ def fit_by_turns(
     start = time.perf_counter()
     targets = teacher.targets()
     rows = {side: target.rows for side, target in targets.items()}
-    validation = Validation(model, split, select=config.select)
-    values = [validation.measure(model_scores(model, split))[config.select]]
+    config = with_selection(config, model)
+    deciding = config.deciding_measure
+    validation = Validation(model, split, deciding=deciding)
+    values = [validation.measure(model_scores(model, split))[deciding]]
     rate = _RATE_OF_LISTS if model.scores_are_products else _RATE_OF_PAIRS
     own = replace(
         config, epochs=_EPOCHS, patience=_EPOCHS, batch_size=_BATCH_SIZE, learning_rate=rate, schedule="one-cycle"
@@ -60,15 +63,15 @@ def fit_by_turns(
         before = {key: value.clone() for key, value in model.state_dict().items()}
         rows[side] = _trained_rows(model, teacher, rows, side, split, own, on_batch)
         fit_side(model, side, rows[side], targets[side].metric, split, seed=config.seed, on_fit=on_fit)
-        values.append(validation.measure(model_scores(model, split))[config.select])
-        on_note(f"{side} rounded again: validation {METRICS[config.select].label} {values[-1]:.4f}")
+        values.append(validation.measure(model_scores(model, split))[deciding])
+        on_note(f"{side} rounded again: validation {METRICS[deciding].label} {values[-1]:.4f}")
         if values[-1] < max(values[:-1]):
             model.load_state_dict(before)
             if turn:
                 break
     return {
         "stage": "by turns",
-        f"validation_{config.select}": [round(value, 5) for value in values],
+        f"validation_{deciding}": [round(value, 5) for value in values],
         "seconds": round(time.perf_counter() - start, 2),
     }
 

@@ -174,7 +174,7 @@ def _train_fast(
         )
     if is_table(model):
         make_scores_logits(model, split, config)  # as those of every table that others learn from
-    watchers.on_note(kept_in_words(last.reports, METRICS[config.select].label))
+    watchers.on_note(kept_in_words(last.reports, METRICS[own.deciding_measure].label))
     told: dict[str, Any] = {"on_note": watchers.on_note, "on_fit": watchers.on_fit}
     rounding = round_schemes(model, teacher.model, split, seed=config.seed, **told) if teacher else []
     return Training(last.reports, [*before, *last.stages, *rounding])

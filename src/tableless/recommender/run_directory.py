@@ -63,6 +63,8 @@ class RunDirectory:
         self.metrics, self.resume_state, self.start_weights, self.start_stages = (self.path / name for name in _JOURNAL)
         self.events = self.path / "tensorboard"
         self.example_users = self.path / _AT_HOME[0]
+        # What a stream needs to go on after a stop; `stream_events.py` writes and reads it.
+        self.stream_state, self.stream_journal = self.path / "stream.safetensors", self.path / "stream.journal"
 
     @property
     def has_ended(self) -> bool:

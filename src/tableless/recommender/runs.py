@@ -72,15 +72,6 @@ class ModelConfig:
         require_known_name("backbone", self.backbone, (*BACKBONES, *CLICK_BACKBONES))
         require_budget(self.budget)
 
-    def require_recommender(self) -> None:
-        """Refuse what only click models have."""
-        for name, value, own in (("backbone", self.backbone, CLICK_BACKBONES), ("scheme", self.scheme, (JOINT,))):
-            if value in own:
-                raise ValueError(
-                    f"{name}={value!r} is for a click model; name its columns by --columns user,item,device (in "
-                    "Python: tableless.train_clicks)"
-                )
-
 
 def require_budget(budget: Budget) -> None:
     """Refuse a budget that cannot be understood. Whether it is large enough is known later, with the data."""

@@ -30,6 +30,17 @@ def with_loss(config: TrainConfig, model: Recommender) -> TrainConfig:
     return replace(config, loss="softmax" if is_softmax else "bce")
 
 
+def with_selection(config: TrainConfig, model: Recommender) -> TrainConfig:
+    """The config with the measure that suits what is learned from a table, instead of `auto`.
+
+    Lists are learned for their first places. The AUC hardly moves there, and chance decides which way; so it often
+    kept the fit, though the lists were better by a tenth (docs/tried.md).
+    """
+    if config.select != "auto":
+        return config
+    return replace(config, select="ndcg@10" if model.scores_are_products else "auc")
+
+
 def with_temperature(config: TrainConfig, model: Recommender, split: Split) -> TrainConfig:
     """The config with a temperature that suits the data, where negatives are shared and the user sets none."""
     if config.temperature is not None or not shares_negatives(config, model):
@@ -76,6 +87,7 @@ def fine_tuning(config: TrainConfig, split: Split, model: Recommender) -> TrainC
     an epoch is quickest with batches that have nearly all ids, but it needs at least ten steps. Larger batches allow a
     larger rate.
     """
+    config = with_selection(config, model)
     epochs = min(config.epochs, FINE_TUNING_EPOCHS)
     rate = min(model.users.tuning_rate, model.items.tuning_rate)
     own = replace(config, epochs=epochs, patience=epochs, schedule="one-cycle")

@@ -7,30 +7,23 @@ has what its popularity of late adds (popularity.py). Against forgetting, a part
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
-from ..embedding.budget import BYTES_PER_PARAMETER, Allowance, Budget, BudgetTooSmall, resolve_budget
+from ..embedding.budget import Budget, resolve_budget
 from ..embedding.deep_hash import DeepHashEmbedding
 from ..kernels import Floats, Int64s
 from .models import GMF
 from .popularity import DecayedCounts, PopularityBias
 from .stream_samples import RESERVOIR, PastActions, RecentItems, Reservoir
-from .stream_side import WAYS, StreamSide, Vectors
+from .stream_shape import DEPTH, NUM_HASHES, SKETCH_DEPTH, shape_for
+from .stream_side import LookedUp, StreamSide
 
 _PAST = 100_000  # actions to learn again
-_HASHES = 32
-_DEPTH = 2  # of the networks
 _ROWS_BY = 2  # the count (of the longest half-life) that decides who has a row
-_SKETCH_SHARE, _NETWORK_SHARE, _USER_SHARE = 1 / 8, 1 / 16, 2 / 3  # of bytes: all, all, those of rows
-_LARGEST_WIDTH = 64
-_SKETCH_ROWS = 3
-_FEWEST = 8  # cells of a row of the sketch, units of a network
-_BYTES_BESIDE = 1_000  # of the small parts: hash functions of the sketch, the network over counts
 
 
 @dataclass(frozen=True)
@@ -38,18 +31,18 @@ class StreamConfig:
     """How a stream is learned. The values did best on the first fifth of Globo's clicks (experiments/online.py)."""
 
     embedding_dim: int = 32
-    half_life: int = 10_000
+    half_life: int = 5_000
     """Actions after which popularity counts half."""
     num_negatives: int = 8
     """Half are drawn from all items seen, half by recent popularity."""
     replay: float = 0.2
     """Past actions for each new one."""
-    user_rate: float = 1.0
-    item_rate: float = 0.5
-    bias_rate: float = 0.05
-    adapts: bool = True
+    user_rate: float = 0.3
+    item_rate: float = 0.2
+    bias_rate: float = 0.2
+    adapts: bool = False
     """Are the rates of rows AdaGrad's, or those of plain steps?"""
-    network_rate: float = 3e-3
+    network_rate: float = 1e-3
     popularity_rate: float = 1e-2
     slowness: float = 0.999
     """Of the slow copy's weights, as much stays with each batch."""
@@ -64,7 +57,7 @@ class StreamConfig:
 class Prediction:
     """A batch that was predicted, with what learning it needs as well."""
 
-    def __init__(self, scores: Floats, users: Vectors, items: Vectors, user: Int64s, item: Int64s) -> None:
+    def __init__(self, scores: Floats, users: LookedUp, items: LookedUp, user: Int64s, item: Int64s) -> None:
         self.scores = scores  # [actions, candidates], before the batch is learned
         self.users, self.items = users, items  # distinct ones
         self.user, self.item = user, item  # which of them, for new actions and then replayed ones
@@ -85,7 +78,7 @@ class StreamLearner:
         ```python
         import numpy as np
         from tableless.recommender.stream_learner import StreamConfig, StreamLearner
-        from tableless.embedding.budget import BYTES_PER_PARAMETER, Allowance, Budget, BudgetTooSmall, resolve_budget
+        from tableless.embedding.budget import Budget, resolve_budget
 
         learner = StreamLearner(Allowance(400_000, "bytes"), StreamConfig())
         users, items = np.array([1, 2, 3]), np.array([7, 7, 8])
@@ -98,14 +91,14 @@ class StreamLearner:
     def __init__(self, budget: Budget, config: StreamConfig = StreamConfig()) -> None:
         self.config = config
         allowed = resolve_budget(budget, embedding_dim=config.embedding_dim, vocab_size=1)
-        shape = _shape(allowed, config.embedding_dim)
+        shape = shape_for(allowed, config.embedding_dim)
         self.users, self.items = (
             StreamSide(
                 DeepHashEmbedding(
                     config.embedding_dim,
                     width=shape.width,
-                    depth=_DEPTH,
-                    num_hashes=_HASHES,
+                    depth=DEPTH,
+                    num_hashes=NUM_HASHES,
                     normalization="none",
                     initial_std=config.initial_std,
                     seed=2 * config.seed + side,
@@ -119,22 +112,22 @@ class StreamLearner:
         )
         sketch: dict[str, Any] = {
             "width": shape.cells,
-            "depth": _SKETCH_ROWS,
+            "depth": SKETCH_DEPTH,
             "half_life": config.half_life,
             "seed": config.seed,
         }
         self.popularity = PopularityBias(**sketch)
         self._adam = torch.optim.Adam(self.popularity.parameters(), config.popularity_rate)
-        self._user_counts = DecayedCounts(**sketch)  # to choose who has a row; no part of the model
+        self.user_counts = DecayedCounts(**sketch)  # to choose who has a row; no part of the model
         self.seen = Reservoir(RESERVOIR, config.seed)
-        self._recent = RecentItems(config.half_life)
-        self._past = PastActions(_PAST)
+        self.recent = RecentItems(config.half_life)
+        self.past = PastActions(_PAST)
         self.num_batches = 0
 
     @property
     def num_actions(self) -> int:
         """How many it has learned."""
-        return self._past.num_actions
+        return self.past.num_actions
 
     def candidates(self, items: Int64s) -> Int64s:
         """Each item and its negatives: [actions, 1 + negatives]."""
@@ -142,8 +135,8 @@ class StreamLearner:
         rest = self.config.num_negatives - half
         self.seen.offer(items)
         anything = self.seen.values[random.integers(0, len(self.seen.values), (len(items), half))]
-        if self._recent.num_actions:
-            recent = self._recent.draw(random, len(items), rest)
+        if self.recent.num_actions:
+            recent = self.recent.draw(random, len(items), rest)
         else:
             recent = random.choice(items, (len(items), rest))
         return np.concatenate([items[:, None], anything, recent], axis=1)
@@ -158,8 +151,8 @@ class StreamLearner:
         from ..kernels import stream_loops as loops
 
         num_new, random = len(users), self._random("replay")
-        if len(self._past) and (count := int(num_new * self.config.replay)):
-            past_users, past_items = self._past.draw(random, count)
+        if len(self.past) and (count := int(num_new * self.config.replay)):
+            past_users, past_items = self.past.draw(random, count)
             others = self.seen.values[random.integers(0, len(self.seen.values), (count, candidates.shape[1] - 1))]
             users = np.concatenate([users, past_users])
             candidates = np.concatenate([candidates, np.concatenate([past_items[:, None], others], axis=1)])
@@ -200,7 +193,7 @@ class StreamLearner:
         random, new_users = self._random("teach"), batch.users.ids[batch.user[:num_new]]
         new_items = batch.items.ids[batch.item[:num_new, 0]]
         for side, counts, own, place, ids in (
-            (self.users, self._user_counts, batch.users, batch.user, new_users),
+            (self.users, self.user_counts, batch.users, batch.user, new_users),
             (self.items, self.popularity.counts, batch.items, batch.item[:, 0], new_items),
         ):
             side.divide_uses(float(counts.add(torch.from_numpy(ids))[_ROWS_BY]))
@@ -209,14 +202,18 @@ class StreamLearner:
             weighted = counts.weighted(torch.from_numpy(own.ids))[:, _ROWS_BY].numpy().copy()
             rest, vectors = side.keep(own, acting, weighted)
             side.teach(rest, vectors, own.ids[replayed & (own.slots < 0)], random)
-        self._recent.add(new_items)
-        self._past.add(new_users, new_items, random)
+        self.recent.add(new_items)
+        self.past.add(new_users, new_items, random)
 
     def _log_chances(self, counts: Floats) -> Floats:
         """How likely each item is drawn as a negative: half of them by `counts`, half from all that were seen."""
-        total = min(self._recent.num_actions, self.config.half_life / math.log(2)) or 1.0
+        total = min(self.recent.num_actions, self.config.half_life / math.log(2)) or 1.0
         chances: Floats = np.log(counts / total / 2 + 0.5 / len(self.seen.values)).astype(np.float32)
         return chances
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """All, by name."""
+        return {"adam.popularity": self._adam, "adam.users": self.users.adam, "adam.items": self.items.adam}
 
     def _random(self, purpose: str) -> np.random.Generator:
         """Draws of a batch depend on its number alone, so that a learner that goes on draws what it would have."""
@@ -227,45 +224,6 @@ class StreamLearner:
         popularity = PopularityBias(**self.popularity.config)
         popularity.load_state_dict(self.popularity.state_dict())
         return GMF(users=self.users.scheme(), items=self.items.scheme(), popularity=popularity, seed=self.config.seed)
-
-
-class _Shape(NamedTuple):
-    """How many bytes become what."""
-
-    cells: int
-    width: int
-    user_rows: int
-    item_rows: int
-
-
-def _shape(allowed: Allowance, dim: int) -> _Shape:
-    """The sizes of all parts, for a budget."""
-    shape = _shape_of(allowed.num_bytes, dim)
-    if min(shape.user_rows, shape.item_rows) < WAYS:
-        least = bisect_left(range(2**30), WAYS, key=lambda size: min(_shape_of(size, dim)[2:]))
-        raise BudgetTooSmall(allowed, least if allowed.unit == "bytes" else -(-least // BYTES_PER_PARAMETER))
-    return shape
-
-
-def _shape_of(num_bytes: int, dim: int) -> _Shape:
-    """With as many rows as are left when all else has its share, which may be none."""
-    cells = max(_FEWEST, int(num_bytes * _SKETCH_SHARE) // _bytes_of_sketch(1))
-    width = _FEWEST
-    while width < _LARGEST_WIDTH and _bytes_of_networks(width + 1, dim) <= num_bytes * _NETWORK_SHARE:
-        width += 1
-    left = num_bytes - _bytes_of_sketch(cells) - _bytes_of_networks(width, dim) - _BYTES_BESIDE
-    rows = max(0, left) // (8 + 4 * dim)  # a row with its id
-    user_rows = int(rows * _USER_SHARE)
-    return _Shape(cells, width, user_rows, rows - user_rows)
-
-
-def _bytes_of_sketch(cells: int) -> int:
-    return 4 * DecayedCounts.num_counts * _SKETCH_ROWS * cells
-
-
-def _bytes_of_networks(width: int, dim: int) -> int:
-    weights = (_HASHES + 1) * width + (width + 1) * width + (width + 1) * dim
-    return 2 * (4 * weights + 32 * _HASHES)
 
 
 def _numbered(ids: Int64s) -> tuple[Int64s, Int64s]:

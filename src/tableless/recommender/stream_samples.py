@@ -24,7 +24,18 @@ class Reservoir:
         self._seed = np.uint64(next(split_mix_64(seed)))
         self._random = np.random.default_rng(seed)
         self._hashes = np.empty(0, np.uint64)  # ascending
-        self.values = np.empty(0, np.int64)  # beside their hashes
+        self._values = np.empty(0, np.int64)  # beside their hashes
+
+    @property
+    def values(self) -> Int64s:
+        """The sample, in the order of the hashes."""
+        return self._values
+
+    @values.setter
+    def values(self, values: Int64s) -> None:
+        self._hashes = self._hash(values)
+        order = np.argsort(self._hashes)
+        self._hashes, self._values = self._hashes[order], values[order]
 
     def offer(self, values: Int64s) -> None:
         """Let values in that are new and hash low enough."""
@@ -37,12 +48,12 @@ class Reservoir:
         if new.any():
             both = np.concatenate([self._hashes, hashes[new]])
             self._hashes, first = np.unique(both, return_index=True)
-            self.values = np.concatenate([self.values, values[new]])[first][: self._capacity]
+            self._values = np.concatenate([self._values, values[new]])[first][: self._capacity]
             self._hashes = self._hashes[: self._capacity]
 
     def draw(self, *shape: int) -> Int64s:
         """Values at random."""
-        return self.values[self._random.integers(0, len(self.values), shape)]
+        return self._values[self._random.integers(0, len(self.values), shape)]
 
     def _hash(self, values: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """A bijection, so that different values never share a hash."""

@@ -23,7 +23,7 @@ _HANDED_BACK = 4096  # evicted rows that the network still learns
 _AT_A_TIME = 256  # of them in a step
 
 
-class Vectors(NamedTuple):
+class LookedUp(NamedTuple):
     """Some distinct ids of a batch, and what is learned of them: the arrays are changed in place."""
 
     ids: Int64s
@@ -33,7 +33,7 @@ class Vectors(NamedTuple):
 
 
 class StreamSide:
-    """Vectors of users or of items, with bounded memory.
+    """LookedUp of users or of items, with bounded memory.
 
     `constant` is the last number of all vectors if it is not to be learned: users have a 1 there, so that the last
     number of an item is a bias of its own.
@@ -62,20 +62,20 @@ class StreamSide:
         self.lost_ids, self.lost_rows = np.zeros(0, np.int64), np.zeros((0, dim), np.float32)
         self.evictions = 0
 
-    def look_up(self, ids: Int64s) -> Vectors:
+    def look_up(self, ids: Int64s) -> LookedUp:
         """The vectors of distinct ids: rows as far as there are any."""
         from ..kernels import stream_loops as loops
 
         slots = np.empty(len(ids), np.int64)
-        loops.find_rows(ids, self._firsts(ids), self.held, self.uses, WAYS, slots)
+        loops.find_slots(ids, self._firsts(ids), self.held, self.uses, WAYS, slots)
         vectors, squares = self.rows[slots], self.squares[slots]
         rest = np.flatnonzero(slots < 0)
         if len(rest):
             vectors[rest] = _computed(self.network, ids[rest])
             squares[rest] = 0
-        return Vectors(ids, vectors, squares, slots)
+        return LookedUp(ids, vectors, squares, slots)
 
-    def keep(self, learned: Vectors, acting: NDArray[np.bool_], counts: Floats) -> tuple[Int64s, Floats]:
+    def keep(self, learned: LookedUp, acting: NDArray[np.bool_], counts: Floats) -> tuple[Int64s, Floats]:
         """Keep what a batch has taught, as far as there are rows.
 
         Ids that are `acting` now may get a row of an id with a lower count (`counts` [ids]). Returns the ids that have
@@ -121,16 +121,28 @@ class StreamSide:
 
     def scheme(self) -> HeadAndTail:
         """A copy, in the form that is stored and served."""
-        used = np.flatnonzero(self.uses > 0)
-        order = used[np.argsort(self.held[used])]
+        ids, rows = self._all_rows()
+        order = np.argsort(ids)
         network = network_arguments(self.network)
         shape: Mapping[str, Any] = {"initial_std": self.network.initial_std, "seed": self.network.seed}
         scheme = HeadAndTail(self.network.embedding_dim, num_frequent=len(order), network=network, **shape)
         scheme.tail.load_state_dict(self.network.state_dict())
-        scheme.head.ids.copy_(torch.from_numpy(self.held[order]))
+        scheme.head.ids.copy_(torch.from_numpy(ids[order]))
         with torch.no_grad():
-            values_of(scheme.head.table).copy_(torch.from_numpy(self.rows[order]))
+            values_of(scheme.head.table).copy_(torch.from_numpy(rows[order]))
         return scheme
+
+    def _all_rows(self) -> tuple[Int64s, Floats]:
+        """Ids and rows, of which there are always as many, so that the config of a run never changes.
+
+        A free slot gets an id that nobody has a row for, and what the network says of it. So it changes no answer.
+        """
+        ids, rows, free = self.held.copy(), self.rows.copy(), np.flatnonzero(self.uses == 0)
+        if len(free):
+            others = np.arange(len(ids)) + np.iinfo(np.int64).min
+            ids[free] = np.setdiff1d(others, self.held[self.uses > 0])[: len(free)]
+            rows[free] = _computed(self.network, ids[free])
+        return ids, rows
 
     def _firsts(self, ids: Int64s) -> Int64s:
         """The first slot of each id."""

@@ -1,19 +1,14 @@
-"""Training from a stream: no vocabulary, no preparation, each process reads its own share once.
+"""The passes through a stream: every batch is predicted, and then learned from.
 
-Every batch is first predicted and then learned from, so the reported AUC is that of a model on actions it has not seen.
-A GMF of `dhe` is learned by the `StreamLearner`. Any other model that is open to new ids is learned by gradients alone,
-also by several processes, and forgets more (`train_on_stream`). `run_stream` is what `train --stream` does.
+So the reported AUC is that of a model on actions that it has not seen. `learn_stream` is for the `StreamLearner`,
+`train_on_stream` for any other model that is open to new ids, also by several processes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,19 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..data.config import DataConfig
-from ..data.loading import find_data
-from ..data.reading.batches import dropped_in_words
-from ..data.reading.files import sniff, stream_actions
-from ..embedding.budget import is_share, resolve_budget
 from ..kernels import Floats
 from ..kernels.idle_cores import on_idle_cores
 from ..kernels.resources import keeping_freed_memory
 from .distributed import Processes, average_buffers, share_gradients
-from .models import Recommender, find_backbone
-from .run_directory import RunDirectory, item_list
-from .runs import ModelConfig, choose_device, describe_run, size_scheme
-from .stream_learner import StreamConfig, StreamLearner
+from .models import Recommender
+from .stream_learner import StreamLearner
 from .stream_samples import RESERVOIR, Reservoir
 from .training import TrainConfig
 from .training_loop import adam
@@ -58,17 +46,25 @@ class StreamReport:
 
 
 class Running:
-    """Means over the batches of a stream, as a report has them."""
+    """Means over the batches of a stream, as a report has them. `state` are those of an earlier one, to go on with."""
 
-    def __init__(self) -> None:
-        self._sums = np.zeros(3)  # actions, losses, AUCs
-        self._recent = np.full(2, np.nan)
+    def __init__(self, state: Sequence[float | None] = (0.0, 0.0, 0.0, None, None)) -> None:
+        self._sums = np.array(state[:3], np.float64)  # actions, losses, AUCs
+        self._recent = np.array([np.nan if value is None else value for value in state[3:]])
+
+    def state(self) -> list[float | None]:
+        """Plain values."""
+        return [*self._sums.tolist(), *(None if value != value else value for value in self._recent.tolist())]
 
     def add(self, count: int, *, loss: float, auc: float, popular_auc: float = float("nan")) -> StreamReport:
         """What is known after a further batch of `count` actions."""
         self._sums += (count, count * loss, count * auc)
         own = np.array([auc, popular_auc])
         self._recent = np.where(np.isnan(self._recent), own, 0.98 * self._recent + 0.02 * own)
+        return self.report()
+
+    def report(self) -> StreamReport:
+        """What is known."""
         return StreamReport(int(self._sums[0]), *map(float, (*self._sums[1:] / self._sums[0], *self._recent)))
 
 
@@ -105,14 +101,19 @@ def learn_stream(
     """
     running, report = Running(), None
     for users, items in batches:
-        prediction = learner.predict(users, learner.candidates(items))
-        auc, popular_auc = (_batch_auc(part) for part in learner.by_kind_of_negative(prediction.scores))
-        report = running.add(len(users), loss=learner.learn(prediction), auc=auc, popular_auc=popular_auc)
+        report = learn_batch(learner, users, items, running)
         if on_batch:
             on_batch(report)
     if report is None:
         raise ValueError("the stream was empty")
     return report
+
+
+def learn_batch(learner: StreamLearner, users: _Ids, items: _Ids, running: Running) -> StreamReport:
+    """Predict a batch, then learn it. Returns what is known then."""
+    prediction = learner.predict(users, learner.candidates(items))
+    auc, popular_auc = (_batch_auc(part) for part in learner.by_kind_of_negative(prediction.scores))
+    return running.add(len(users), loss=learner.learn(prediction), auc=auc, popular_auc=popular_auc)
 
 
 @keeping_freed_memory()
@@ -187,97 +188,3 @@ def _batch_auc(scores: Floats) -> float:
     """The share of negatives below their positive, which is the first of each row; a tie counts half."""
     chosen, others = scores[:, :1], scores[:, 1:]
     return float((others < chosen).mean() + (others == chosen).mean() / 2)
-
-
-def run_stream(
-    data: DataConfig,
-    model_config: ModelConfig,
-    train_config: TrainConfig,
-    *,
-    half_life: int | None = None,
-    out: Path | str | None = None,
-    device: str = "auto",
-    processes: Processes = Processes(),  # noqa: B008 - frozen
-    on_note: Callable[[str], None] | None = None,
-    on_batch: Callable[[StreamReport], None] | None = None,
-) -> dict[str, Any]:
-    """Train on a stream, each process on its own share; with `out`, leave a run directory.
-
-    `half_life` is that of popularity, in actions. `on_note` is told which columns are read, and in the end how many
-    rows of the share were dropped.
-    """
-    start = time.perf_counter()
-    if is_share(model_config.budget):
-        raise ValueError(
-            f"a budget of {model_config.budget} is a share of a full table, or bytes for each id, and a stream has no "
-            'known vocabulary; give memory ("1.5MB") or a number of parameters ("1000000 parameters")'
-        )
-    if out is not None and processes.is_first:
-        RunDirectory(out).require_free()
-    files = find_data(data.data, data_dir=data.data_dir)
-    sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="", rules=data.row_rules)
-    tell = on_note or (lambda remark: None)
-    for remark in (str(sniffed), *sniffed.remarks):
-        tell(remark)
-    allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
-    dropped: Counter[str] = Counter()
-    batches = stream_actions(
-        sniffed,
-        rank=processes.rank,
-        world_size=processes.world_size,
-        batch_size=max(1, train_config.batch_size // processes.world_size),
-        dropped=dropped,
-    )
-    on_device = choose_device(device)
-    model: Recommender
-    if has_learner(model_config, processes, on_device):
-        learner = StreamLearner(allowed, stream_config(model_config, train_config, half_life))
-        report = learn_stream(learner, batches, on_batch=on_batch)
-        model, reservoir = learner.model(), learner.seen
-    else:
-        schemes = [
-            size_scheme(model_config, allowed.share(1, 2), 1, seed=2 * train_config.seed + side) for side in range(2)
-        ]
-        model = find_backbone(model_config.backbone)(users=schemes[0], items=schemes[1], seed=train_config.seed)
-        model.to(on_device)
-        reservoir = Reservoir(RESERVOIR, train_config.seed + processes.rank)
-        report = train_on_stream(
-            model, batches, train_config, processes=processes, reservoir=reservoir, on_batch=on_batch
-        )
-    for remark in dropped_in_words(dropped):
-        tell(remark)
-    results = {
-        "auc": report.auc,
-        "recent_auc": report.recent_auc,
-        "actions": report.num_actions,
-        **model.sizes(num_ids=None),
-        "seconds": round(time.perf_counter() - start, 2),
-    }
-    model.pack()
-    if out is not None and processes.is_first:
-        kinds = sniffed.kinds
-        config = describe_run(data, model, model_config, train_config, {"user": kinds.user, "item": kinds.item})
-        # Names of strings are not kept, because a stream is not for listing. Their ids are.
-        items = item_list(reservoir.values)
-        RunDirectory(out).write(config, model.state_dict(), items=items, results=results)
-    return results
-
-
-def has_learner(model: ModelConfig, processes: Processes, device: torch.device) -> bool:
-    """Is such a model learned by the `StreamLearner`? It works on the CPU, in one process, and chooses its networks."""
-    is_usual = model.scheme == "dhe" and model.backbone == "gmf" and not model.options
-    return is_usual and processes.world_size == 1 and device.type == "cpu"
-
-
-def stream_config(model: ModelConfig, training: TrainConfig, half_life: int | None) -> StreamConfig:
-    """How the learner learns, as far as the user says it."""
-    default = TrainConfig()
-    for name in ("learning_rate", "weight_decay"):
-        if getattr(training, name) != getattr(default, name):
-            raise ValueError(
-                f"{name} is {getattr(training, name)}, but a stream with the scheme dhe has rates of its own for rows, "
-                "networks and popularity; leave it out, or take another scheme"
-            )
-    given: dict[str, Any] = {"num_negatives": training.num_negatives, "half_life": half_life}
-    given = {name: value for name, value in given.items() if value is not None}
-    return StreamConfig(embedding_dim=model.embedding_dim, seed=training.seed, **given)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.splits import Split
-from ..embedding.distillation import Distillation, PoorFitWarning, distil
+from ..embedding.distillation import Distillation, PoorFitWarning, default_visits, distil
 from ..embedding.finishing import has_weights_to_round, round_by_parts
 from ..embedding.fit_progress import FitReporter, OnFit
 from ..embedding.scheme import EmbeddingScheme
@@ -35,6 +35,10 @@ Stage = dict[str, Any]
 # A row counts in the fit by this power of how often its id occurs. Frequent items stand at the top of rankings. Users
 # with many actions have long vectors, and would count for too much (docs/tried.md has other powers).
 _WEIGHT_BY_COUNT = {"users": -0.3, "items": 0.5}
+# All rows of a large table together get so many visits in its fit, and each row at least so many. The last stage goes
+# on from there. Fits with two and eight times the visits were closer to the table, and no better in the end
+# (docs/tried.md).
+_ALL_VISITS, _FEWEST_VISITS = 1_500_000, 60
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,9 @@ def fit_side(
         warnings.simplefilter("ignore", PoorFitWarning)
         own = scheme_inputs(scheme, known_ids(split, side))
         progress = partial(on_fit, f"fitting {side}") if on_fit else False
-        return distil(rows, scheme, ids=own, metric=metric, weights=weights, seed=seed, progress=progress)
+        visits = min(default_visits(len(rows)), max(_FEWEST_VISITS, _ALL_VISITS // len(rows)))
+        several: dict[str, Any] = {"visits": visits, "seed": seed, "progress": progress}
+        return distil(rows, scheme, ids=own, metric=metric, weights=weights, **several)
 
 
 def row_weights(split: Split, side: TableSide) -> Tensor:

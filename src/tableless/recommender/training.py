@@ -12,7 +12,7 @@ from ..hints import require_choice
 
 LossName = Literal["auto", "bce", "softmax", "bpr"]
 Similarity = Literal["direction", "cosine", "product"]
-Selection = Literal["auc", "ndcg@10"]
+Selection = Literal["auto", "auc", "ndcg@10"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("constant", "one-cycle"),
     "recipe": ("fast", "paper"),
@@ -53,7 +53,8 @@ class TrainConfig:
         whole_users: Does a batch have all actions of some users? Where users have many actions, a softmax with shared
             negatives then costs far less. Full tables of such data are trained so in any case.
         popularity: Shared negatives are drawn by popularity to this power, and their scores corrected for it.
-        select: The measure on validation data that decides which epoch is kept, and when training ends.
+        select: The measure on validation data that decides which epoch is kept, and when training ends. `"auto"`: where
+            lists are learned from a table, which is for their first places, it is `"ndcg@10"`; else `"auc"`.
         seed: Everything random follows from it.
 
     Example:
@@ -111,7 +112,11 @@ class TrainConfig:
         default=0.0, metadata={"help": "Draw shared negatives by popularity to this power (and correct for it)."}
     )
     select: Selection = field(
-        default="auc", metadata={"help": "The validation measure that decides which epoch is kept."}
+        default="auto",  # `with_selection` in stage_settings.py
+        metadata={
+            "help": "The validation measure that decides which epoch is kept. auto: ndcg@10 where lists are learned "
+            "from a table, else auc."
+        },
     )
     seed: int = field(default=0, metadata={"help": "Everything random follows from it."})
 
@@ -120,6 +125,11 @@ class TrainConfig:
             require_choice(name, getattr(self, name), choices)
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}; it must be above 0, such as 0.25")
+
+    @property
+    def deciding_measure(self) -> str:
+        """The measure that decides, where the stage has not set another one."""
+        return "auc" if self.select == "auto" else self.select
 
     def shares_negatives(self, *, scores_are_products: bool) -> bool:
         """Do all actions of a batch have the same negatives? Where a score costs a network, these would be too many."""

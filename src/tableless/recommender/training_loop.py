@@ -21,7 +21,7 @@ from .losses import LOSSES, ListBatch, ListLoss, Lists, ListVectors, shared_soft
 from .models import Recommender
 from .ranking import draw_sample
 from .scoring import ModelInputs, Scorer, model_scores, popularity_scores
-from .training import EpochReport, Journal, Selection, TrainConfig, has_ended
+from .training import EpochReport, Journal, TrainConfig, has_ended
 
 OnBatch = Callable[[int, int, int, float], None]
 """Is told the epoch, how many of how many batches are done, and the loss of the last."""
@@ -53,8 +53,9 @@ def train_model(
     if config.loss == "auto":  # the recipe has not chosen one, so this is a training from nothing, as the paper's
         config = replace(config, loss="bce")
     epochs = _Epochs(model, split, config, teacher=teacher, processes=processes)
-    validation = Validation(model, split, select=config.select)
-    best_value = validation.measure(model_scores(model, split))[config.select] if may_keep_start else 0.0
+    deciding = config.deciding_measure
+    validation = Validation(model, split, deciding=deciding)
+    best_value = validation.measure(model_scores(model, split))[deciding] if may_keep_start else 0.0
     best = _copy_weights(model)
     reports, state = journal.resume() if journal else ([], {})
     if reports:
@@ -68,7 +69,7 @@ def train_model(
             break  # an epoch cut short is not counted: resuming repeats it and ends where an undisturbed run would
         loss, seconds = trained
         measured = validation.measure(model_scores(model, split))
-        value = measured[config.select]
+        value = measured[deciding]
         values = [*(earlier.deciding for earlier in reports), value]
         report = EpochReport(
             epoch=epoch,
@@ -78,7 +79,7 @@ def train_model(
             examples_per_second=epochs.examples_per_epoch / seconds,
             is_best=value > best_value,
             has_ended=has_ended(values, config.patience, floor=validation.level_of_popularity),
-            selected=None if config.select == "auc" else value,
+            selected=None if deciding == "auc" else value,
         )
         reports.append(report)
         if report.is_best:
@@ -175,16 +176,16 @@ class _Epochs:
 class Validation:
     """Measures on the validation data, for as many users as take a second or so: the same for every such model."""
 
-    def __init__(self, model: Recommender, split: Split, *, select: Selection = "auc") -> None:
+    def __init__(self, model: Recommender, split: Split, *, deciding: str = "auc") -> None:
         known_only = not model.answers_new_ids
-        self._split, self._metrics = split, sorted({"auc", select})
+        self._split, self._metrics = split, sorted({"auc", deciding})
         self._sample = draw_sample(split, on="validation", max_pairs=model.pairs_per_second, known_only=known_only)
-        popularity = measure_on_sample(self._sample, popularity_scores(split.train), split, metrics=[select])
-        self.level_of_popularity = popularity[select] + popularity.errors.get(select, 0.0)
+        popularity = measure_on_sample(self._sample, popularity_scores(split.train), split, metrics=[deciding])
+        self.level_of_popularity = popularity[deciding] + popularity.errors.get(deciding, 0.0)
         """What popularity has, and one standard error more. A model above it has learned the tastes of users."""
 
     def measure(self, score: Scorer) -> dict[str, float]:
-        """The AUC of these scores, and what is selected."""
+        """The AUC of these scores, and the measure that decides."""
         return measure_on_sample(self._sample, score, self._split, metrics=self._metrics).means
 
 

@@ -217,7 +217,7 @@ def train_clicks(
 
 
 def evaluate_clicks(
-    model: TrainedClickModel | PathName, test: Data | None, *, data: Data | None, data_dir: PathName | None
+    model: TrainedClickModel | PathName, test: Data | None, data: Data | None, data_dir: PathName | None
 ) -> dict[str, Any]:
     """Measure a click model again: on its own test rows, or on all rows of `test`. See `tableless.evaluate`."""
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A log of clicks that can show faults: ids that are no row numbers, strings, lists, numbers, repeats, missing values."""
+"""A log of clicks that can show faults: ids that are no row numbers, strings, lists, numbers, missing values."""
 
 import numpy as np
 import polars as pl

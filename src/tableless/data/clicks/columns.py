@@ -32,7 +32,7 @@ LONGEST_LIST = 64
 
 
 @dataclass(frozen=True)
-class Column:
+class ClickColumn:
     """A column by its name. What the user has not said (None) is decided by the first values."""
 
     name: str
@@ -47,7 +47,7 @@ class Column:
             )
 
     @classmethod
-    def parse(cls, text: str) -> Column:
+    def parse(cls, text: str) -> ClickColumn:
         """`device`, `zip:string`, `price:number`, `price:buckets`, `tags:list`, or `genres:|` with a separator."""
         name, colon, how = text.strip().rpartition(":")
         if not colon:
@@ -84,12 +84,12 @@ class Column:
         return asdict(self)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Column:
+    def from_settings(cls, settings: Mapping[str, Any]) -> ClickColumn:
         """The column that a file describes. It may come from anyone, and is checked."""
         require_kinds(cls, settings)
         return cls(**settings)
 
-    def decided(self, values: pl.Series) -> Column:
+    def decided(self, values: pl.Series) -> ClickColumn:
         """With what the first values show, where the user has not said it."""
         import polars as pl
 
@@ -100,13 +100,13 @@ class Column:
         return own if own.kind else replace(own, kind=_kind_of(_elements(values, own)))
 
 
-def parse_columns(columns: str | Iterable[str] | Mapping[str, str | None]) -> tuple[Column, ...]:
+def parse_columns(columns: str | Iterable[str] | Mapping[str, str | None]) -> tuple[ClickColumn, ...]:
     """Columns as a user names them: `"user,item,genres:|"`, a list of such names, or names with what each is."""
     if isinstance(columns, str):
         columns = columns.split(",")
     elif isinstance(columns, Mapping):
         columns = [f"{name}:{how}" if how else name for name, how in columns.items()]
-    parsed = tuple(Column.parse(text) for text in columns)
+    parsed = tuple(ClickColumn.parse(text) for text in columns)
     names = [column.name for column in parsed]
     if not names or not all(names):
         raise ValueError("no columns are named; give their names, such as columns='user,item,device'")
@@ -115,11 +115,11 @@ def parse_columns(columns: str | Iterable[str] | Mapping[str, str | None]) -> tu
     return parsed
 
 
-def ids_in(values: pl.Series, column: Column, place: RowPlace) -> NDArray[np.int64]:
+def ids_in(values: pl.Series, column: ClickColumn, place: RowPlace) -> NDArray[np.int64]:
     """The id of each row; `MISSING` where there is no value."""
     import polars as pl
 
-    from ..reading.batches import filter_rows, ids_of, is_missing
+    from ..reading.batches import column_ids, filter_rows, is_missing
 
     values = _as_kind(values, column)
     has_value = ~is_missing(values)
@@ -134,7 +134,7 @@ def ids_in(values: pl.Series, column: Column, place: RowPlace) -> NDArray[np.int
     if column.id_kind == "integer" and not (frame["value"].dtype.is_numeric() or frame["value"].dtype == pl.String):
         raise _no_integer(frame["value"], 0, column, place)
     try:
-        ids = ids_of(frame["value"], column.name, kind=column.id_kind, place=place)
+        ids = column_ids(frame["value"], column.name, kind=column.id_kind, place=place)
     except DataError as error:
         raise DataError(f"{error}. If it is a number and no id, write {column.name}:number") from None
     if ids is None:
@@ -145,7 +145,7 @@ def ids_in(values: pl.Series, column: Column, place: RowPlace) -> NDArray[np.int
     return found
 
 
-def lists_in(values: pl.Series, column: Column, place: RowPlace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def lists_in(values: pl.Series, column: ClickColumn, place: RowPlace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The ids of all lists, one after the other, and how many each list has. Missing elements are left out."""
     import polars as pl
 
@@ -158,7 +158,7 @@ def lists_in(values: pl.Series, column: Column, place: RowPlace) -> tuple[NDArra
     return ids[is_there], np.bincount(rows[is_there], minlength=len(lists)).astype(np.int64)
 
 
-def numbers_in(values: pl.Series, column: Column, place: RowPlace) -> NDArray[np.float32]:
+def numbers_in(values: pl.Series, column: ClickColumn, place: RowPlace) -> NDArray[np.float32]:
     """The number of each row; NaN where there is none."""
     import polars as pl
 
@@ -200,11 +200,11 @@ def _kind_of(values: pl.Series) -> ColumnKind:
     return "number" if values.str.contains(r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?$").all() else "string"
 
 
-def _elements(values: pl.Series, column: Column) -> pl.Series:
+def _elements(values: pl.Series, column: ClickColumn) -> pl.Series:
     return _split(values, column, lambda row: f"row {row + 1}").explode() if column.is_list else values
 
 
-def _split(values: pl.Series, column: Column, place: RowPlace) -> pl.Series:
+def _split(values: pl.Series, column: ClickColumn, place: RowPlace) -> pl.Series:
     """Lists as polars has them, also of text with a separator."""
     import polars as pl
 
@@ -222,7 +222,7 @@ def _split(values: pl.Series, column: Column, place: RowPlace) -> pl.Series:
     return values.cast(pl.String).str.split(column.separator).list.eval(pl.element().str.strip_chars())
 
 
-def _as_kind(values: pl.Series, column: Column) -> pl.Series:
+def _as_kind(values: pl.Series, column: ClickColumn) -> pl.Series:
     """Numbers as text where the column's ids are strings, and truth as 0 and 1."""
     import polars as pl
 
@@ -238,7 +238,7 @@ def _as_kind(values: pl.Series, column: Column) -> pl.Series:
     return values
 
 
-def _no_integer(values: pl.Series, row: int, column: Column, place: RowPlace) -> DataError:
+def _no_integer(values: pl.Series, row: int, column: ClickColumn, place: RowPlace) -> DataError:
     return DataError(
         f"{place(row)}: {values[row]!r} (column {column.name!r}) is no integer, as the values before it are; write "
         f"{column.name}:string if they are all strings"

@@ -14,7 +14,7 @@ from ..config import RowRules
 from ..interactions import DataError, Report
 from ..loading import find_data
 from ..world import World
-from .columns import Column, ids_in, lists_in, numbers_in
+from .columns import ClickColumn, ids_in, lists_in, numbers_in
 from .table import ClickTable, ColumnData, IdData, ListData, NumberData, Vocabulary
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ClickConfig:
     """Which rows, which columns, and what a model is to say of them: what a user says before anything is read."""
 
     data: str
-    columns: tuple[Column, ...]
+    columns: tuple[ClickColumn, ...]
     label: str | None = None  # None: every row is an action, and negatives are drawn
     item_col: str | None = None  # without a label: the column that negatives are drawn for
     item_columns: tuple[str, ...] = ()  # what an item brings with it
@@ -67,7 +67,7 @@ class ClickConfig:
         require_kinds(RowRules, rules)
         return cls(
             **values,
-            columns=tuple(Column.from_settings(column) for column in settings["columns"]),
+            columns=tuple(ClickColumn.from_settings(column) for column in settings["columns"]),
             item_columns=tuple(map(str, settings.get("item_columns", ()))),
             rules=RowRules(**rules),
         )
@@ -118,7 +118,7 @@ class _Reader:
 
     def __init__(self, config: ClickConfig, time: str | None, kinds: Kinds | None) -> None:
         self._config, self._time, self._kinds = config, time, kinds
-        self._columns: tuple[Column, ...] | None = None
+        self._columns: tuple[ClickColumn, ...] | None = None
         self._vocabularies = {column.name: Vocabulary() for column in config.columns}
         self._parts: dict[str, list[NDArray[Any]]] = {column.name: [] for column in config.columns}
         self._lengths: dict[str, list[NDArray[np.int64]]] = {column.name: [] for column in config.columns}
@@ -162,7 +162,7 @@ class _Reader:
             frozenset() if item is None else frozenset({item, *self._config.item_columns}),
         )
 
-    def _data(self, column: Column) -> ColumnData:
+    def _data(self, column: ClickColumn) -> ColumnData:
         parts = np.concatenate(self._parts[column.name])
         if column.is_number:
             return NumberData(parts)
@@ -239,7 +239,7 @@ def _role(number: int) -> str:
 
 def _labels(values: pl.Series, config: ClickConfig, place: RowPlace) -> NDArray[np.float32]:
     """0 and 1: as they are written, or as the threshold makes them of ratings."""
-    numbers = numbers_in(values, Column(config.label or "", "number"), place)
+    numbers = numbers_in(values, ClickColumn(config.label or "", "number"), place)
     if config.rules.min_rating is not None:
         return (numbers >= config.rules.min_rating).astype(np.float32)
     wrong = (numbers != 0) & (numbers != 1)
@@ -260,7 +260,7 @@ def _of_world(world: World, config: ClickConfig) -> ClickTable:
     if config.label or not set(names) <= given.keys():
         raise DataError(f"the world has the columns user and item and no labels; asked for are {', '.join(names)}")
     data = {name: IdData(np.array(given[name][0]), np.array(given[name][1], np.int32)) for name in names}
-    columns: Sequence[Column] = [replace(column, kind="integer") for column in config.columns]
+    columns: Sequence[ClickColumn] = [replace(column, kind="integer") for column in config.columns]
     times = None if config.time_col == "" else actions.times
     if "item" not in names:
         raise DataError("negatives are drawn for the world's column item; name it among the columns")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..interactions import DataError
-from .columns import Column
+from .columns import ClickColumn
 from .table import ClickTable, IdData, ListData, NumberData, TableRows
 
 HELD_OUT = 0.1
@@ -97,7 +97,7 @@ class ClickSplit:
         assert isinstance(data, IdData)
         return self.train[np.unique(data.codes[self.train], return_index=True)[1]]
 
-    def _known(self, column: Column) -> Known:
+    def _known(self, column: ClickColumn) -> Known:
         data = self.table.data[column.name]
         assert isinstance(data, (IdData, ListData))
         places = self.train if isinstance(data, IdData) else data.places_of(self.train)

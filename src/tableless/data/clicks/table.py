@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..interactions import DataError
-from .columns import LONGEST_LIST, MISSING, Column, ids_in, lists_in, numbers_in
+from .columns import LONGEST_LIST, MISSING, ClickColumn, ids_in, lists_in, numbers_in
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,7 +77,7 @@ class NumberData(ColumnData):
 class ClickTable:
     """All rows. Without labels every row is an action, and what did not happen is drawn from the item column."""
 
-    columns: tuple[Column, ...]  # with their kinds
+    columns: tuple[ClickColumn, ...]  # with their kinds
     data: Mapping[str, ColumnData]
     num_rows: int
     labels: NDArray[np.float32] | None  # [rows] 0 or 1
@@ -100,7 +100,7 @@ def padded(ids: NDArray[np.int64], counts: TableRows) -> Tensor:
     return torch.from_numpy(filled)
 
 
-def to_inputs(values: Any, columns: Sequence[Column]) -> dict[str, Tensor]:
+def to_inputs(values: Any, columns: Sequence[ClickColumn]) -> dict[str, Tensor]:
     """Raw values as a model is fed them: a frame, or a mapping with a list for each column; None is missing."""
     import polars as pl
 
@@ -120,7 +120,7 @@ def to_inputs(values: Any, columns: Sequence[Column]) -> dict[str, Tensor]:
     return found
 
 
-def _to_input(values: pl.Series, column: Column) -> Tensor:
+def _to_input(values: pl.Series, column: ClickColumn) -> Tensor:
     def place(row: int) -> str:
         return f"row {row + 1}"
 
@@ -133,7 +133,7 @@ def _to_input(values: pl.Series, column: Column) -> Tensor:
     return torch.from_numpy(ids_in(values, column, place))
 
 
-def _series(values: Any, column: Column) -> pl.Series:
+def _series(values: Any, column: ClickColumn) -> pl.Series:
     import polars as pl
 
     if isinstance(values, pl.Series):

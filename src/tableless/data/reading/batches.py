@@ -51,8 +51,8 @@ def to_batch(
     if "time" in names:
         look_for_order(frame["time"], names["time"], kinds)  # a row that does not count can still tell
     frame, place, dropped = _keep_rows(frame, names, rules=rules, place=place)
-    users = ids_of(frame["user"], names["user"], kind=kinds.user, place=place)
-    items = ids_of(frame["item"], names["item"], kind=kinds.item, place=place)
+    users = column_ids(frame["user"], names["user"], kind=kinds.user, place=place)
+    items = column_ids(frame["item"], names["item"], kind=kinds.item, place=place)
     if users is None or items is None:
         user_kind: Kind = "string" if users is None else kinds.user
         item_kind: Kind = "string" if items is None else kinds.item
@@ -129,7 +129,7 @@ def _item_names(raw: pl.Series) -> pl.Series:
     return raw if raw.dtype.is_integer() else raw.cast(pl.String)
 
 
-def ids_of(values: pl.Series, name: str, *, kind: Kind, place: RowPlace) -> NDArray[np.int64] | None:
+def column_ids(values: pl.Series, name: str, *, kind: Kind, place: RowPlace) -> NDArray[np.int64] | None:
     """The ids of a column without missing values. None if text that was taken for integers holds something else."""
     if kind == "string" and values.dtype.is_numeric():
         raise DataError(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...data.clicks.columns import Column
+from ...data.clicks.columns import ClickColumn
 from ...embedding.joint import JointEmbedding
 from ...files.scheme_directory import require_kinds
 from .backbones import CLICK_BACKBONES, ClickBackbone, find_click_backbone
@@ -32,7 +32,7 @@ class ClickModel(nn.Module):
 
     def __init__(
         self,
-        columns: tuple[Column, ...],
+        columns: tuple[ClickColumn, ...],
         vectors: Mapping[str, ColumnVectors],
         *,
         backbone: ClickBackbone,
@@ -126,12 +126,12 @@ def describe_click_model(model: ClickModel) -> dict[str, Any]:
 
 def build_click_model(description: Mapping[str, Any]) -> ClickModel:
     """The click model that was described, with its starting weights."""
-    columns: list[Column] = []
+    columns: list[ClickColumn] = []
     vectors: dict[str, ColumnVectors] = {}
     for described in description["columns"].values():
         own = dict(described)
         how = own.pop("vectors")
-        columns.append(Column.from_settings(own))
+        columns.append(ClickColumn.from_settings(own))
         if how != "joint":
             vectors[columns[-1].name] = build_column(how)
     joint = description["joint"]

@@ -127,7 +127,7 @@ def _targets(model: ClickModel, teacher: ClickModel, split: ClickSplit) -> list[
         if column.known is None:
             found.append(_Target(name, column.scheme, ids, rows[1:], weights[1:]))
         else:
-            found.append(_Target(name, column.scheme, torch.arange(len(rows)), rows, weights))
+            found.append(_Target(name, column.scheme, torch.arange(len(rows), device=rows.device), rows, weights))
     if model.joint is not None and model.joint.network is not None:
         parts = [(name, *_table_of(teacher, split, name)) for name in model.joint_names]
         joint_ids = torch.cat([model.joint.network_ids(name, ids) for name, _, ids, _ in parts])
@@ -142,9 +142,9 @@ def _table_of(teacher: ClickModel, split: ClickSplit, name: str) -> tuple[Tensor
     known, column = split.known[name], teacher.value_columns()[name]
     assert column.known is not None
     (table,) = column.scheme.parameters()
-    ids, counts = torch.from_numpy(known.ids), torch.from_numpy(known.counts)
+    ids, counts = torch.from_numpy(known.ids).to(table.device), torch.from_numpy(known.counts).to(table.device)
     place = column.known(ids) - 1
-    ordered, weights = torch.empty_like(ids), torch.ones(len(ids) + 1)
+    ordered, weights = torch.empty_like(ids), torch.ones(len(ids) + 1, device=table.device)
     ordered[place] = ids
     weights[1 + place] = (counts + 1.0).float() ** _WEIGHT_BY_COUNT
     return table.detach(), ordered, weights
@@ -159,7 +159,7 @@ def _round(
         if not has_weights_to_round(target.scheme):
             continue
         network, is_learned = target.scheme.learned_part(target.ids)
-        metric, weights = torch.eye(target.rows.shape[-1]), target.weights[is_learned]
+        metric, weights = torch.eye(target.rows.shape[-1], device=target.rows.device), target.weights[is_learned]
         lost[target.name] = round_by_parts(network, target.ids[is_learned], metric=metric, weights=weights, seed=seed)
         watchers.on_note(f"{target.name}: weights rounded by parts, {lost[target.name]:.2%} of the variance lost")
     if not lost:

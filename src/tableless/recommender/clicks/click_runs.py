@@ -20,11 +20,12 @@ from ...files.scheme_directory import read_json, read_model
 from ..run_directory import RunDirectory
 from ..runs import choose_device, versions
 from ..training import TrainConfig
+from .backbones import CLICK_BACKBONES
 from .click_measures import floor_of, measure_clicks, no_better_than_floor, predict
 from .click_model import ClickModel, build_click_model, describe_click_model
 from .click_recipe import TABLE_DECAY, ClickTeacher, learn_from_teacher, train_click_teacher
 from .click_training import ClickTraining, ClickWatchers, test_examples, train_click_model, validation_examples
-from .sizing import ClickModelConfig, sized_model
+from .sizing import JOINT, ClickModelConfig, sized_model
 
 KIND = "clicks"
 """What `config.json` says of a run that holds a click model, and not a recommender."""
@@ -61,6 +62,16 @@ def read_click_run(path: str | Path) -> StoredClickRun:
     config = read_json(files.config)
     model = read_model(files.path, config.get("model"), build_click_model)
     return StoredClickRun(files, model.eval(), config)
+
+
+def require_recommender(backbone: str, scheme: str) -> None:
+    """Refuse what only click models have, where a recommender is trained."""
+    for name, value, own in (("backbone", backbone, CLICK_BACKBONES), ("scheme", scheme, (JOINT,))):
+        if value in own:
+            raise ValueError(
+                f"{name}={value!r} is for a click model; name its columns by --columns user,item,device (in Python: "
+                "tableless.train_clicks)"
+            )
 
 
 def train_and_measure_clicks(

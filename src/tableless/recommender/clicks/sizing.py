@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...data.clicks.columns import Column
+from ...data.clicks.columns import ClickColumn
 from ...data.clicks.split import ClickSplit, Known
 from ...embedding.budget import Allowance, BudgetTooSmall, in_units, resolve_budget
 from ...embedding.hashing import derive_seed
@@ -131,7 +131,7 @@ def _model(
     return ClickModel(columns, vectors, backbone=backbone, joint=joint)
 
 
-def _number_vectors(column: Column, split: ClickSplit, config: ClickModelConfig, *, seed: int) -> ColumnVectors:
+def _number_vectors(column: ClickColumn, split: ClickSplit, config: ClickModelConfig, *, seed: int) -> ColumnVectors:
     values = split.numbers[column.name]
     if column.kind == "number":
         mean, std = (float(values.mean()), float(values.std())) if len(values) else (0.0, 1.0)

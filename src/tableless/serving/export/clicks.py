@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ...data.clicks.columns import MISSING, Column
+from ...data.clicks.columns import MISSING, ClickColumn
 from ...embedding.scheme import EmbeddingScheme, Precision, seeded
 from ...recommender.clicks.click_model import ClickModel
 from ...recommender.clicks.click_runs import read_click_run
@@ -110,7 +110,7 @@ def inputs_to_check(model: ClickModel) -> list[Tensor]:
     return [_values(column, model, seed=place) for place, column in enumerate(model.columns)]
 
 
-def _values(column: Column, model: ClickModel, *, seed: int) -> Tensor:
+def _values(column: ClickColumn, model: ClickModel, *, seed: int) -> Tensor:
     generator = seeded(seed)
     if column.is_number:
         numbers = torch.randn(CHECKED, generator=generator) * 10 ** torch.randint(0, 4, (CHECKED,), generator=generator)
@@ -123,7 +123,7 @@ def _values(column: Column, model: ClickModel, *, seed: int) -> Tensor:
     return torch.where(torch.arange(5) < lengths, lists, MISSING)
 
 
-def _ids(column: Column, model: ClickModel, *, seed: int) -> Tensor:
+def _ids(column: ClickColumn, model: ClickModel, *, seed: int) -> Tensor:
     """Ids of every size. Those of a table are not listed anywhere, so some are looked for that it takes for known."""
     if column.name in model.joint_names:
         assert model.joint is not None

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from ... import __version__
-from ...data.clicks.columns import LONGEST_LIST, Column
+from ...data.clicks.columns import LONGEST_LIST, ClickColumn
 from ...data.clicks.table import to_inputs
 from ..click_door import TrainedClickModel
 from ..settings import ServerSettings
@@ -96,7 +96,7 @@ def _score_route(model: TrainedClickModel, settings: ServerSettings, threads: Th
     return router
 
 
-def problem_with(columns: dict[str, list[Any]], wanted: tuple[Column, ...]) -> str | None:
+def problem_with(columns: dict[str, list[Any]], wanted: tuple[ClickColumn, ...]) -> str | None:
     """What is wrong with the columns of a request, in a sentence that repeats nothing of it; None if all is well."""
     for column in wanted:
         if column.name not in columns:
@@ -120,7 +120,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= LONGEST_LIST
 
 
-def _is_right(value: Any, column: Column) -> bool:
+def _is_right(value: Any, column: ClickColumn) -> bool:
     """Is it of the kind that the column has? In Python truth is a number, and here it is not."""
     if isinstance(value, bool):
         return False
