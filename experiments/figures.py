@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import click_data, clicks, deepfm, frontier, online, replacing, sentences
+from . import click_data, clicks, cold_start, deepfm, frontier, online, replacing, sentences
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -56,6 +56,87 @@ def what_to_expect() -> str:
         rows[-1] += [_both(finished, runs, shown) for runs in points]
     sizes = [f"`{scheme}`, {size:g} bytes" for scheme, size in _SHOWN_SIZES]
     return _plain_table(["data: metrics", "popularity: AUC", *sizes], rows)
+
+
+def decision() -> str:
+    """For each need what to take, the figure that supports it, and where it fails."""
+    finished = _finished(frontier.EXPERIMENT)
+
+    def at(scheme: str, size: float, data: str = "ML-1M") -> str:
+        return _both(finished, frontier.runs_of(data, scheme, size), list(frontier.DATA[data][1]))
+
+    def ahead(scheme: str, rival: str, size: float, data: str = "ML-1M") -> str:
+        both = (frontier.runs_of(data, each, size) for each in (scheme, rival))
+        return str(finished.difference(*both) or NOT_RUN)
+
+    rows = [
+        [
+            "all ids are known; 37 bytes or more for each",
+            "`quantized`",
+            f"ML-1M at 64 bytes: {at('quantized', 64)}; the full table: {at('full', 128)}",
+            "below 37 bytes rows have 4 bits for a number, and `coded` is ahead; new ids are refused",
+        ],
+        [
+            "all ids are known; 3 to 36 bytes for each",
+            "`coded`",
+            f"ML-1M at 9 bytes: {at('coded', 9)}; AUC above `dhe`, in points: {ahead('coded', 'dhe', 9)}",
+            f"Gowalla at 9 bytes, AUC and Recall@20: {at('coded', 9, 'Gowalla, given split')}; the full table: "
+            f"{at('full', 128, 'Gowalla, given split')}. A new id has the vector of another one (`check_bits` tell)",
+        ],
+        [
+            "new ids come, or nothing may grow with their number",
+            "`dhe`",
+            f"ML-1M at 9 bytes: {at('dhe', 9)}, with no list of ids",
+            "`coded` is ahead for known ids (above); of a new id nothing is known but with features",
+        ],
+        ["new ids whose features are known", "any scheme, with `--item-features`", *_new_items()],
+        ["a stream", "`dhe` with `--stream`", *_streams()],
+        ["several columns", "`low-rank` for each column", *_columns()],
+        [
+            "an answer within a microsecond",
+            "`coded`, or any table",
+            "[benchmarks](../benchmarks/RESULTS.md): `coded.py`",
+            "a network computes each vector: `inference.py` there",
+        ],
+    ]
+    return _plain_table(["you have", "take", "because (AUC, NDCG@10)", "where it fails"], rows)
+
+
+def _new_items() -> list[str]:
+    """Films that nobody has seen: by their features, and by what a table gives to all of them."""
+    finished, model = _finished(cold_start.EXPERIMENT), "dhe, features in the encoding"
+    runs = [cold_start.run_of(cold_start.MOVIELENS, model, seed) for seed in cold_start.SEEDS]
+    by_features, by_mean, content = (
+        _figure(finished, runs, f"new items.{way}.auc all")
+        for way in (cold_start.FEATURES, cold_start.MEAN_ROW, cold_start.CONTENT)
+    )
+    return [
+        f"new films of ML-1M among all, AUC: {by_features}; all new films alike: {by_mean}",
+        f"a model of content alone has {content}; features that say little help little",
+    ]
+
+
+def _streams() -> list[str]:
+    """The stream learner against popularity."""
+    finished = _finished(online.EXPERIMENT)
+    runs = {way: online.runs_of("globo", way) for way in ("dhe", online.POPULARITY, online.GROWING)}
+    auc = {way: _figure(finished, own, "auc") for way, own in runs.items()}
+    recent = {way: _figure(finished, own, "auc_recent") for way, own in runs.items()}
+    return [
+        f"Globo, AUC: {auc['dhe']}; popularity so far: {auc[online.POPULARITY]}",
+        f"against recent items {recent['dhe']}, a growing table {recent[online.GROWING]}",
+    ]
+
+
+def _columns() -> list[str]:
+    """Click models: separate schemes against one network for all columns."""
+    finished = _finished(clicks.EXPERIMENT)
+    data = next(iter(click_data.SOURCES))
+    own = {scheme: _both(finished, clicks.runs_of(data, scheme), ("auc",)) for scheme in ("low-rank", "joint")}
+    return [
+        f"{click_data.SOURCES[data].title}, AUC: {own['low-rank']}; one network for all: {own['joint']}",
+        "values that are new have no row: `joint` or `dhe` answer for them",
+    ]
 
 
 def by_bytes() -> str:
@@ -136,6 +217,7 @@ def several_columns() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "what-to-expect": what_to_expect,
+    "decision": decision,
     "by-bytes": by_bytes,
     "stream": stream,
     "replaced-tables": replaced_tables,

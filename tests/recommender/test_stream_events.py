@@ -185,6 +185,7 @@ def test_what_came_by_standard_input_is_kept_in_a_journal(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.kill()
+    process.stdin.close()
     process.wait()
     assert not (out / "stream.safetensors").exists()
     done = subprocess.run(

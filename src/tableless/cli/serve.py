@@ -41,7 +41,7 @@ def serve(
             "name, but on this machine alone (the usual --host) only localhost, 127.0.0.1 and [::1]."
         ),
     ] = None,
-    limits: Annotated[ServerSettings, Only("max_ids", "max_body_bytes", "max_in_flight", "time_limit")],
+    limits: Annotated[ServerSettings, Only("follow", "max_ids", "max_body_bytes", "max_in_flight", "time_limit")],
 ) -> None:
     """Answer over HTTP: vectors, scores, recommendations, neighbours, and a page to look at them."""
     try:

@@ -19,7 +19,7 @@ import torch
 
 from ..data.config import DataConfig
 from ..data.reading.events import EventBatch, EventReader
-from ..data.reading.line_sources import STDIN, LineSource, Place, SourceLine
+from ..data.reading.line_sources import STDIN, LineSource, SourcePlace, SourceLine
 from ..files.whole import load_tensors, save_tensors
 from .models import Recommender
 from .run_directory import RunDirectory, item_list
@@ -46,7 +46,7 @@ class EventRun:
         self.report: StreamReport | None = None
         self._options, self._describe, self._source = options, describe, data.data
         self._files = None if out is None else RunDirectory(out)
-        self._place: Place | None = None
+        self._place: SourcePlace | None = None
         self._start()
 
     def _start(self) -> None:
@@ -59,7 +59,7 @@ class EventRun:
                     f"{files.path} was learned from {meta['source']} and not from {self._source}; give that again, or "
                     f"another --out, and --from {files.path} to begin with what it has learned"
                 )
-            self._place = Place(**meta["place"])
+            self._place = SourcePlace(**meta["place"])
             return
         if files is not None:
             files.require_free()
@@ -75,7 +75,7 @@ class EventRun:
         checkpoint_at = time.monotonic() + self._options.checkpoint_seconds
         source = LineSource(self._source, follow=self._options.follow, start=self._place)
         is_new = False
-        for batch in self.reader.batches(source, size=size, start=None if self._source == STDIN else self._place):
+        for batch in self.reader.batches(source, size=size):
             if batch is not None:
                 self._write_to_journal(batch)
                 self._learn(batch, on_batch)
@@ -98,7 +98,7 @@ class EventRun:
             return
         first, *texts = self._files.stream_journal.read_bytes().split(b"\n")[:-1] or [b"0"]
         before, done = int(first), self._place.offset if self._place else 0
-        lines = [SourceLine(text, Place(offset=before + number)) for number, text in enumerate(texts, 1)]
+        lines = [SourceLine(text, SourcePlace(offset=before + number)) for number, text in enumerate(texts, 1)]
         lines = lines[max(0, done - before) :]  # a kill may have come between the state and the end of the journal
         for start in range(0, len(lines), size):
             self._learn(self.reader.batch(lines[start : start + size]), on_batch)
@@ -115,7 +115,7 @@ class EventRun:
         """Write the state, and then the model that is served. Each file appears whole or not at all."""
         if self._files is None or self.report is None:
             return
-        reader, place = self.reader, self._place or Place()
+        reader, place = self.reader, self._place or SourcePlace()
         meta = {
             "source": self._source,
             "place": asdict(place),

@@ -61,8 +61,13 @@ def run_stream(
         return _run_events(data, model_config, train_config, options, out=out, tell=tell, on_batch=on_batch)
     if out is not None and processes.is_first:
         RunDirectory(out).require_free()
-    files = find_data(data.data, data_dir=data.data_dir)
-    sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="", rules=data.row_rules)
+    sniffed = sniff(
+        find_data(data.data, data_dir=data.data_dir),
+        user_col=data.user_col,
+        item_col=data.item_col,
+        time_col="",
+        rules=data.row_rules,
+    )
     for remark in (str(sniffed), *sniffed.remarks):
         tell(remark)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
@@ -87,11 +92,8 @@ def run_stream(
         report = train_on_stream(model, batches, train_config, **told)
     for remark in dropped_in_words(dropped):
         tell(remark)
-    results = {
-        **{"auc": report.auc, "recent_auc": report.recent_auc, "actions": report.num_actions},
-        **model.sizes(num_ids=None),
-        "seconds": round(time.perf_counter() - start, 2),
-    }
+    results = {"auc": report.auc, "recent_auc": report.recent_auc, "actions": report.num_actions}
+    results |= {**model.sizes(num_ids=None), "seconds": round(time.perf_counter() - start, 2)}
     model.pack()
     if out is not None and processes.is_first:
         kinds = {"user": sniffed.kinds.user, "item": sniffed.kinds.item}

@@ -36,6 +36,10 @@ class ServerSettings:
     token: str | None = field(default=None, metadata={"help": "Ask callers for this bearer token."})
     """Callers send `Authorization: Bearer <token>`; None: everyone may ask."""
     reload_allowed: bool = True
+    follow: bool = field(
+        default=False,
+        metadata={"option": "--follow", "help": "Take over each new checkpoint of the run (`train --stream`)."},
+    )
     allowed_hosts: frozenset[str] | None = None
     """Names that callers may call the server by (`Host`), and whose pages may ask (`Origin`); see `allowed_names`.
     None: any name, and pages that the server sent itself."""

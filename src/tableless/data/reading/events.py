@@ -15,7 +15,7 @@ from ...embedding.ids import to_ids
 from ...kernels import Int64s
 from ..interactions import DataError, Kind
 from .columns import ITEM_COLUMNS, TIME_COLUMNS, USER_COLUMNS
-from .line_sources import LineSource, Place, SourceLine
+from .line_sources import LineSource, SourcePlace, SourceLine
 
 MALFORMED, REPEATED, UNORDERED, LATE = "malformed", "repeated", "out of order", "late"
 REMEMBERED = 100_000
@@ -29,7 +29,7 @@ class EventBatch:
 
     users: Int64s  # [events] ids
     items: Int64s  # [events]
-    place: Place  # behind the last of them
+    place: SourcePlace  # behind the last of them
     lines: list[bytes]  # as they came, also those that do not count
     newest: float  # the latest time so far; -inf without times
 
@@ -55,15 +55,13 @@ class EventReader:
     _columns: dict[str, str] = field(default_factory=dict)
     _header: list[str] = field(default_factory=list)
     _separator: str = ","
+    _file: str = ""
 
-    def batches(self, source: LineSource, *, size: int, start: Place | None = None) -> Iterator[EventBatch | None]:
+    def batches(self, source: LineSource, *, size: int) -> Iterator[EventBatch | None]:
         """Batches of up to `size` events: of fewer, when nothing more is there. None: nothing came."""
         lines: list[SourceLine] = []
-        file = None if start is None else start.file
         for line in source:
             if line is not None:
-                if line.place.file != file:
-                    file, self._header = line.place.file, []
                 lines.append(line)
             if len(lines) >= size or (line is None and lines):
                 yield self.batch(lines)
@@ -76,12 +74,14 @@ class EventReader:
     def format_state(self) -> dict[str, Any]:
         """What was found out of the lines so far, as plain values; -inf is None."""
         times = [None if when == -np.inf else when for when in (self.newest, self._oldest_of_batch)]
-        return {"times": times, "header": self._header, "columns": self._columns, "separator": self._separator}
+        found = {"header": self._header, "columns": self._columns, "separator": self._separator, "file": self._file}
+        return {"times": times, **found}
 
     def restore_format(self, state: dict[str, Any]) -> None:
         """Go on as the reader would have that this was the state of."""
         self.newest, self._oldest_of_batch = (-np.inf if when is None else when for when in state["times"])
         self._header, self._columns, self._separator = state["header"], state["columns"], state["separator"]
+        self._file = state["file"]
 
     def batch(self, lines: Sequence[SourceLine]) -> EventBatch:
         """The events of some lines."""
@@ -89,6 +89,8 @@ class EventReader:
         items: list[Any] = []
         oldest = np.inf
         for line in lines:
+            if line.place.file != self._file:  # each file of a directory has a first line of its own
+                self._file, self._header = line.place.file, []
             event = self._event(line.text)
             if event is None:
                 continue

@@ -23,7 +23,7 @@ _PAUSE = 0.2  # seconds between two looks at a source that has nothing new
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """Behind a line: which file, and how many bytes of it were read. Of standard input it is the number of lines."""
 
     file: str = ""
@@ -35,7 +35,7 @@ class SourceLine:
     """A line without its end, and the place behind it."""
 
     text: bytes
-    place: Place
+    place: SourcePlace
 
 
 def is_of_events(source: str) -> bool:
@@ -55,13 +55,13 @@ class LineSource:
     there is a file with a later name.
     """
 
-    def __init__(self, source: str, *, follow: bool, start: Place | None = None) -> None:
+    def __init__(self, source: str, *, follow: bool, start: SourcePlace | None = None) -> None:
         self._path = Path(source)
         self._is_stdin = source == STDIN
         if not self._is_stdin and not self._path.exists():
             raise DataError(f"{source} does not exist")
         self._follow = follow
-        self._place = start or Place()
+        self._place = start or SourcePlace()
 
     def __iter__(self) -> Iterator[SourceLine | None]:
         """Line by line. None: there is nothing new at the moment, so it is time for whatever waits for that."""
@@ -79,7 +79,7 @@ class LineSource:
             *lines, rest = (rest + block).split(b"\n") if block else ([rest, b""] if rest else [b""])
             for text in lines:
                 number += 1
-                yield SourceLine(text.rstrip(b"\r"), Place(offset=number))
+                yield SourceLine(text.rstrip(b"\r"), SourcePlace(offset=number))
             if not block:
                 return
 
@@ -113,7 +113,7 @@ class LineSource:
             file.seek(offset)
             for text in _lines(file, whole=whole):
                 offset += len(text)
-                self._place = Place(name, offset)
+                self._place = SourcePlace(name, offset)
                 yield SourceLine(text.rstrip(b"\r\n"), self._place)
 
 

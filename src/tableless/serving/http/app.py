@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from ... import __version__
 from ..model import TrainedModel
 from ..settings import ServerSettings
+from .following import StreamFigures, following
 from .limits import OPEN_TO_ALL, Limits, guarded
 from .metrics import Metrics
 from .new_ids import new_id_routes
@@ -146,6 +147,8 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
     metrics = Metrics(model_routes=MODEL_ROUTES)
     threads = ThreadPoolExecutor(max(2, torch.get_num_threads()), thread_name_prefix="answers")
     current = CurrentModel(directory, load, metrics=metrics, threads=threads)
+    if settings.follow:
+        metrics.registry.register(StreamFigures(lambda: current.directory))
 
     app = FastAPI(
         title="tableless",
@@ -153,6 +156,7 @@ def build_app(directory: Path, load: Callable[[Path], TrainedModel], settings: S
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        lifespan=following(current) if settings.follow else None,
         responses=problems(401, 403, 408, 413, 500, 503, 504),
     )
     app.add_exception_handler(RequestValidationError, explain)
