@@ -14,7 +14,6 @@ import torch
 
 from .. import __version__
 from ..data.config import DataConfig
-from ..data.interactions import Kind
 from ..data.loading import example_users
 from ..data.splits import Split
 from ..embedding.budget import Budget, BudgetTooSmall, resolve_budget
@@ -33,7 +32,6 @@ from .journal import TrainingJournal
 from .measurement import measure, measure_floor
 from .models import BACKBONES, Recommender, describe_recommender, find_backbone
 from .recipes import Watchers, train_by_recipe
-from .run_directory import Side
 from .stage_settings import with_loss
 from .teachers import Teacher
 from .training import EpochReport, TrainConfig
@@ -231,7 +229,7 @@ def describe_run(
     model: Recommender,
     model_config: ModelConfig,
     train_config: TrainConfig,
-    kinds: Mapping[Side, Kind],
+    kinds: Mapping[Any, str],  # of "user" and "item"
     features: Features = Features(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Everything that a run directory's `config.json` says."""
