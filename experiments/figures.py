@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import click_data, clicks, cold_start, deepfm, frontier, online, replacing, sentences
+from . import click_data, clicks, cold_start, deepfm, frontier, online, replacing, sentences, training_runs
 from .finished import CAPPED_MARK, INFEASIBLE, NOT_RUN, Finished
 from .running import Experiment, Settings
 from .writing import table
@@ -66,8 +66,8 @@ def decision() -> str:
         return _both(finished, frontier.runs_of(data, scheme, size), list(frontier.DATA[data][1]))
 
     def ahead(scheme: str, rival: str, size: float, data: str = "ML-1M") -> str:
-        both = (frontier.runs_of(data, each, size) for each in (scheme, rival))
-        return str(finished.difference(*both) or NOT_RUN)
+        own, others = (frontier.runs_of(data, each, size) for each in (scheme, rival))
+        return str(finished.difference(own, others) or NOT_RUN)
 
     rows = [
         [
@@ -105,7 +105,7 @@ def decision() -> str:
 def _new_items() -> list[str]:
     """Films that nobody has seen: by their features, and by what a table gives to all of them."""
     finished, model = _finished(cold_start.EXPERIMENT), "dhe, features in the encoding"
-    runs = [cold_start.run_of(cold_start.MOVIELENS, model, seed) for seed in cold_start.SEEDS]
+    runs = [cold_start.run_of(training_runs.MOVIELENS, model, seed) for seed in cold_start.SEEDS]
     by_features, by_mean, content = (
         _figure(finished, runs, f"new items.{way}.auc all")
         for way in (cold_start.FEATURES, cold_start.MEAN_ROW, cold_start.CONTENT)

@@ -53,8 +53,9 @@ def section(lines: Sequence[Line]) -> str:
     finished = Finished(lines)
     parts = [
         "Bytes per id are those of everything that is stored to answer for raw ids, of users and items together, "
-        "divided by their number. GMF, 32 dimensions: the full table takes 128 bytes in float32, and a map from ids to "
-        "rows beside that. A scheme may use less than it is allowed; “–”: too small for it."
+        "divided by their number. The AUC decided which epochs were kept (`--select auc`). GMF, 32 dimensions: the "
+        "full table takes 128 bytes in float32, and a map from ids to rows beside that. A scheme may use less than it "
+        "is allowed; “–”: too small for it."
     ]
     for name, (_, metrics) in DATA.items():
         full = runs_of(name, "full", 128)

@@ -229,7 +229,7 @@ def test_hot_ids_are_counted_for_users_and_items_together(runs, monkeypatch):
     for _ in range(3):
         model.embed(["item-7"] * 10)
     model.embed(["user-3"], side="user")
-    assert (model.hot_ids_hits, model.hot_ids_asked) == (20, 31)
+    assert model.hot_counts == (20, 31)
     assert model.hot_hit_rate == pytest.approx(20 / 31)
 
 

@@ -45,10 +45,7 @@ def train(
     ] = False,
     stream: Annotated[
         bool,
-        typer.Option(
-            "--stream",
-            help="One pass over parquet files, JSON lines or CSV (- reads standard input).",
-        ),
+        typer.Option("--stream", help="One pass over parquet files, JSON lines or CSV (- reads standard input)."),
     ] = False,
     clicks: ClickOptions,
     streaming: StreamOptions,
@@ -69,7 +66,7 @@ def train(
     from ..recommender.distributed import join_processes
     from ..recommender.features import load_features
     from ..recommender.runs import train_and_measure
-    from .output import ProgressBar, print_results
+    from .output import ProgressBar
 
     with join_processes() as processes, ProgressBar(quiet=as_json or not processes.is_first) as progress:
         parts = load_split(data, cache_dir=cache_dir, report=progress.tell)
@@ -90,8 +87,13 @@ def train(
             on_epoch=progress.on_epoch,
             on_fit=progress.on_fit,
         )
-    if not processes.is_first:
-        return
+    if processes.is_first:
+        _tell(results, out, as_json=as_json)
+
+
+def _tell(results: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+    from .output import print_results
+
     if as_json:
         print(json.dumps(results | ({"out": str(out)} if out else {})))
         return

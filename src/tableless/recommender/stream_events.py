@@ -19,7 +19,7 @@ import torch
 
 from ..data.config import DataConfig
 from ..data.reading.events import EventBatch, EventReader
-from ..data.reading.line_sources import STDIN, LineSource, SourcePlace, SourceLine
+from ..data.reading.line_sources import STDIN, LineSource, SourceLine, SourcePlace
 from ..files.whole import load_tensors, save_tensors
 from .models import Recommender
 from .run_directory import RunDirectory, item_list

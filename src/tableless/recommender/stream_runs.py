@@ -50,24 +50,15 @@ def run_stream(
     columns are read, and in the end how many rows of the share were dropped.
     """
     start = time.perf_counter()
-    if is_share(model_config.budget):
-        raise ValueError(
-            f"a budget of {model_config.budget} is a share of a full table, or bytes for each id, and a stream has no "
-            'known vocabulary; give memory ("1.5MB") or a number of parameters ("1000000 parameters")'
-        )
+    _refuse_share(model_config.budget)
     tell, on_device = on_note or (lambda remark: None), choose_device(device)
     if options.follow or options.start_from or is_of_events(data.data):
         _require_learner(model_config, processes, on_device)
         return _run_events(data, model_config, train_config, options, out=out, tell=tell, on_batch=on_batch)
     if out is not None and processes.is_first:
         RunDirectory(out).require_free()
-    sniffed = sniff(
-        find_data(data.data, data_dir=data.data_dir),
-        user_col=data.user_col,
-        item_col=data.item_col,
-        time_col="",
-        rules=data.row_rules,
-    )
+    files = find_data(data.data, data_dir=data.data_dir)
+    sniffed = sniff(files, user_col=data.user_col, item_col=data.item_col, time_col="", rules=data.row_rules)
     for remark in (str(sniffed), *sniffed.remarks):
         tell(remark)
     allowed = resolve_budget(model_config.budget, embedding_dim=model_config.embedding_dim, vocab_size=1)
@@ -130,6 +121,14 @@ def _run_events(
         tell(f"events: {', '.join(wrong)} (malformed and repeated ones were left out)")
     sizes = learner.model().sizes(num_ids=None)
     return {**run.results(), **sizes, "seconds": round(time.perf_counter() - start, 2)}
+
+
+def _refuse_share(budget: str) -> None:
+    if is_share(budget):
+        raise ValueError(
+            f"a budget of {budget} is a share of a full table, or bytes for each id, and a stream has no known "
+            'vocabulary; give memory ("1.5MB") or a number of parameters ("1000000 parameters")'
+        )
 
 
 def _require_learner(model: ModelConfig, processes: Processes, device: torch.device) -> None:

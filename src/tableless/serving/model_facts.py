@@ -32,8 +32,8 @@ def model_facts(
     `num_users` is how many users are known, or None; the number in the results of the training counts more. Without
     either, what depends on it is None as well. `bytes` are those of both schemes as they are stored, `table_bytes`
     those of tables in float32, without a map from ids to rows. `precision` is what each side is really computed in.
-    `features` has the columns of each side, by which a new id can be added. `example_users` are a few raw ids of known
-    users; as text, since JavaScript would round large integers.
+    `kinds` says what raw ids are, and `features` has the columns of each side, by which a new id can be added.
+    `example_users` are a few raw ids of known users; as text, since JavaScript would round large integers.
     """
     results = run.results
     users, items = results.get("num_users", num_users), len(run.listed("item"))
@@ -54,6 +54,7 @@ def model_facts(
         "num_users": users,
         "num_items": items,
         "answers_new_ids": run.model.answers_new_ids,
+        "kinds": run.config["kinds"],
         "features": _features_of(run.config),
         "precision": _in_words(precision),
         "example_users": [str(user) for user in example_users],

@@ -15,7 +15,7 @@ from ...embedding.ids import to_ids
 from ...kernels import Int64s
 from ..interactions import DataError, Kind
 from .columns import ITEM_COLUMNS, TIME_COLUMNS, USER_COLUMNS
-from .line_sources import LineSource, SourcePlace, SourceLine
+from .line_sources import LineSource, SourceLine, SourcePlace
 
 MALFORMED, REPEATED, UNORDERED, LATE = "malformed", "repeated", "out of order", "late"
 REMEMBERED = 100_000

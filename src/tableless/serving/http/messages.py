@@ -27,6 +27,8 @@ MAX_ID_LENGTH = 512
 
 _INTEGER = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 _STRING = {"type": "string", "maxLength": MAX_ID_LENGTH}
+ID_SCHEMAS: list[dict[str, Any]] = [_INTEGER, _STRING]
+"""What an id may be."""
 
 
 def one_id(value: Any) -> int | str:

@@ -13,16 +13,24 @@ from ...recommender.features import columns_of
 from ...recommender.run_directory import Side
 from ..model import TrainedModel
 from ..settings import ServerSettings
-from .messages import RawId, json_answer, one_id
+from .messages import ID_SCHEMAS, RawId, json_answer, one_id
 from .refusals import Refusal, problems
 from .served_model import CurrentModel
 
-MAX_ROWS = 1000
+_MAX_ROWS = 1000
 _MAX_FEATURES, _MAX_TEXT, _MAX_LIST = 200, 2000, 10_000  # of a row; characters; numbers or tags
+_VALUE: list[dict[str, Any]] = [
+    {"type": "string", "maxLength": _MAX_TEXT},
+    {"type": "number"},
+    {"type": "boolean"},
+    {"type": "null"},
+]
 _NEW_ID = {
     "type": "object",
     "required": ["id"],
-    "properties": {"id": {}, "title": {"type": "string"}},
+    "maxProperties": _MAX_FEATURES,
+    "properties": {"id": {"anyOf": ID_SCHEMAS}},
+    "additionalProperties": {"anyOf": [*_VALUE, {"type": "array", "maxItems": _MAX_LIST, "items": {"anyOf": _VALUE}}]},
     "example": {"id": 777, "title": "A new film", "genres": ["Comedy", "Drama"], "year": 2026},
 }
 
@@ -58,15 +66,15 @@ def _refuse_unfit(value: Any, *, deep: bool) -> None:
 
 def _rows(value: Any) -> list[dict[str, Any]]:
     rows = value if isinstance(value, list) else [value]
-    if not 0 < len(rows) <= MAX_ROWS:
-        raise ValueError(f"send from 1 to {MAX_ROWS} new ids; this request has {len(rows)}")
+    if not 0 < len(rows) <= _MAX_ROWS:
+        raise ValueError(f"send from 1 to {_MAX_ROWS} new ids; this request has {len(rows)}")
     return [_one_row(row) for row in rows]
 
 
 NewIds = Annotated[
     list[dict[str, Any]],
     PlainValidator(_rows),
-    WithJsonSchema({"anyOf": [_NEW_ID, {"type": "array", "maxItems": MAX_ROWS, "items": _NEW_ID}]}),
+    WithJsonSchema({"anyOf": [_NEW_ID, {"type": "array", "minItems": 1, "maxItems": _MAX_ROWS, "items": _NEW_ID}]}),
     Body(),
 ]
 

@@ -156,6 +156,7 @@ def operation_routes(current: CurrentModel, settings: ServerSettings, metrics: M
             "latency_ms": metrics.latency_ms(),
             "requests": metrics.num_requests,
             "hot_hit_rate": model.hot_hit_rate,
+            "num_items": model.num_items,  # some may have been added
         }
         content = to_json({**model.facts, **now}, inf_nan_mode="null")  # a result that was not measured may be NaN
         return Response(content, media_type="application/json")

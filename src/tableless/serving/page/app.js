@@ -5,6 +5,7 @@ import { ItemList, linkAsButton, listOf, textIn } from "./item_list.js";
 import { ItemMap } from "./item_map.js";
 import { ItemSearch } from "./item_search.js";
 import { ModelFacts } from "./model_facts.js";
+import { NewItem } from "./new_item.js";
 import { ask, useToken } from "./server.js";
 
 const element = (id) => document.getElementById(id);
@@ -18,6 +19,13 @@ const neighbors = new ItemList(element("neighbors"), { onPoint });
 const search = new ItemSearch(element("item-form"), ({ id, title }) => {
   learn([{ id, title }]);
   go({ item: id });
+});
+
+const newItem = new NewItem(element("new-item"), ({ id, title }) => {
+  titles.delete(id);
+  learn([{ id, title }]);
+  if (view.item === id) showNeighbors();
+  else go({ item: id });
 });
 
 let view = readView();
@@ -191,6 +199,7 @@ try {
 }
 if (element("token-form").hidden) {
   facts.watch();
+  newItem.show(facts.latest ?? {});
   showRecommendations();
   showNeighbors();
   showMap();

@@ -17,11 +17,20 @@ export class Problem extends Error {
 
 /** GET a path; the ids in the answer are text. Throws `Problem`, or AbortError if the signal said so. */
 export async function ask(path, parameters, signal) {
+  return answerTo(`${path}?${new URLSearchParams(parameters)}`, { signal });
+}
+
+/** POST a body of JSON to a path. */
+export async function send(path, body) {
+  return answerTo(path, { method: "POST", body }, { "Content-Type": "application/json" });
+}
+
+async function answerTo(address, request, headers = {}) {
   const token = sessionStorage.getItem(TOKEN);
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  if (token) headers.Authorization = `Bearer ${token}`;
   let response, text;
   try {
-    response = await fetch(`${path}?${new URLSearchParams(parameters)}`, { headers, signal });
+    response = await fetch(address, { ...request, headers });
     text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
