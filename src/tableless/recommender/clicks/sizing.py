@@ -196,7 +196,8 @@ def _positive(left: Allowance, total: Allowance, config: ClickModelConfig) -> Al
     if left.amount <= 0:
         raise ValueError(
             f"a budget of {config.budget} ({in_units(total.amount)}) is too small: numbers, and the tables of columns "
-            f"with at most {FEW_VALUES:,} values, take {in_units(total.amount - left.amount)} or more of it; give a larger budget"
+            f"with at most {FEW_VALUES:,} values, take {in_units(total.amount - left.amount)} or more of it; give a "
+            "larger budget"
         )
     return left
 
