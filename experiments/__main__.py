@@ -9,7 +9,19 @@ from .running import run_all
 
 # Of each seed the cheap ones first; the last runs of figure 2 are the longest of all.
 _ORDER = [
-    *("table1", "table2", "table8", "table3", "table6", "figure3", "table5", "teacher", "new_ids", "online_tuning"),
+    *(
+        "table1",
+        "table2",
+        "table8",
+        "table3",
+        "table6",
+        "figure3",
+        "table5",
+        "teacher",
+        "new_ids",
+        "cold_start",
+        "online_tuning",
+    ),
     *("online", "deepfm", "replacing", "sentences"),
     *(
         "losses",

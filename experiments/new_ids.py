@@ -100,7 +100,9 @@ def section(lines: Sequence[Line]) -> str:
             "Not in the paper, which says only that DHE has a vector for any id. MovieTweetings, split by time; the "
             "films compared with are all films, the new ones included. Everything but the full table has 1/4 of its "
             "size. A scheme that knows nothing of an id but its hash can't tell a good new film from a bad one; one "
-            "that sees genres may.",
+            "that sees genres may. AUCs of new items spread widely between seeds, because few films make up most of "
+            "the actions: of 794 actions with new films 219 are with one film. Each seed gives that film another "
+            "random vector. The experiment cold_start holds out films by lot, others for each seed.",
             table(["", *metrics], [*rows, ["popularity", popularity, "", "", ""]]),
             finished.measured_on(EXPERIMENT.runs),
         ]

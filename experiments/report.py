@@ -12,6 +12,7 @@ from tableless.files.whole import Line
 from . import (
     choices,
     clicks,
+    cold_start,
     deepfm,
     elsewhere,
     experts,
@@ -75,6 +76,7 @@ SECTIONS: dict[str, ModuleType] = {
     "Table 7 (RQ5): genres": table7,
     "Table 8 (RQ6): time": table8,
     "New ids": new_ids,
+    "Cold start: features": cold_start,
     "Learning online": online,
     "Settings of streams": online_tuning,
     "Experts": experts,

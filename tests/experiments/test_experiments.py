@@ -8,6 +8,7 @@ import torch
 from experiments import (
     choices,
     clicks,
+    cold_start,
     experts,
     new_ids,
     online,
@@ -182,3 +183,14 @@ def test_schemes_are_asked_about_new_ids_and_collisions():
 def test_encodings_have_the_properties_that_the_paper_gives_them():
     results = table2.perform({"num_ids": 2000, "num_hashes": 256, "seed": 0})
     assert {name: table2._verdicts(report) for name, report in results.items()} == table2.PAPER
+
+
+@pytest.mark.parametrize("model", cold_start.WARM)
+def test_cold_items_are_answered_by_every_way(model, short_fits):
+    tiny = DataConfig("world:users=200,items=120,actions=6000")
+    results = cold_start.perform(cold_start.run_of(tiny, model, 1))
+    ways = {cold_start.MEAN_ROW, cold_start.RARE_ROW, cold_start.AS_IT_IS, cold_start.POPULARITY, cold_start.CONTENT}
+    told = {cold_start.FEATURES} if "ids alone" not in model else set()
+    assert results["new items"].keys() == ways | told
+    assert results["new items"][cold_start.MEAN_ROW]["auc new"] == 0.5, "all new items alike"
+    assert results["new items"][cold_start.CONTENT]["auc new"] != 0.5
