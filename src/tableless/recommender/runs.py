@@ -229,7 +229,7 @@ def describe_run(
     model: Recommender,
     model_config: ModelConfig,
     train_config: TrainConfig,
-    kinds: Mapping[Any, str],
+    kinds: Mapping[Any, str],  # of "user" and "item"
     features: Features = Features(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Everything that a run directory's `config.json` says."""

@@ -54,7 +54,7 @@ class TrainedClickModel:
     @property
     def results(self) -> dict[str, Any]:
         """What was measured after training; empty if the run has no results."""
-        return self.run.results
+        return dict(self.run.results)
 
     @property
     def facts(self) -> dict[str, Any]:

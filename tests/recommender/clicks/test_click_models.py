@@ -101,7 +101,8 @@ def test_the_budget_counts_small_tables_and_everything_that_is_stored(split, sch
     model = sized_model(split, config, seed=0)
     sizes = model.sizes(100)
     small = sum(len(split.known[name].ids) + 1 for name in ("device", "tags")) * 8 * 4
-    assert small < sizes["bytes"] - sum(sizes["bytes_by_part"]["price"].values()) <= 3000
+    assert small + 3 * 8 * 4 < sizes["bytes"] <= 3000
+    assert sizes["bytes_by_part"]["price"] == {"numbers": 3 * 8 * 4 + 2 * 4}
     assert model.of_column("device").scheme.is_the_table
     parts = sizes["bytes_by_part"]
     assert parts["device"]["checks"] == len(split.known["device"].ids)
@@ -123,8 +124,11 @@ def test_a_column_may_have_a_scheme_and_bytes_of_its_own(split):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"budget": "100B"}, r"a budget of 100B \(100 B\) is too small: the tables of columns with at most 8 values"),
-        ({"budget": "500B"}, "are left for column 'user', and dhe takes .* at least; give a larger budget"),
+        (
+            {"budget": "100B"},
+            r"a budget of 100B \(100 B\) is too small: numbers, and the tables of columns with at most 8 values",
+        ),
+        ({"budget": "700B"}, "are left for column 'user', and dhe takes .* at least; give a larger budget"),
         ({"budget": "1/4 parameters"}, "counts parameters; that of a click model is memory"),
         ({"column_schemes": {"nobody": "dhe"}}, "no column of ids is called 'nobody'; known are user, item"),
         ({"column_schemes": {"user": "dhee"}}, "no scheme is called 'dhee'"),

@@ -2,8 +2,10 @@
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
 import tableless
+from tableless.cli import app
 from tableless.serving.http.click_app import build_click_app
 from tableless.serving.settings import ServerSettings
 from tests.data.clicks.tiny_clicks import COLUMNS, tiny_clicks
@@ -96,3 +98,14 @@ def test_numbers_that_are_no_numbers_are_refused(client):
     body = '{"columns": {"user": [1], "item": ["x"], "device": [null], "tags": [[]], "price": [NaN]}}'
     answer = client.post("/score", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
+
+
+def test_the_command_serves_a_click_model(model, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("tableless.serving.http.app.serve", lambda app, **settings: served.append(app))
+    model.save(tmp_path / "run")
+    assert CliRunner().invoke(app, ["serve", str(tmp_path / "run")]).exit_code == 0
+    with TestClient(served[0], base_url="http://127.0.0.1") as client:
+        assert len(client.post("/score", json={"columns": ASKED}).json()["scores"]) == 2
+    refused = CliRunner().invoke(app, ["serve", str(tmp_path / "run"), "--items", "films.csv"])
+    assert "a click model has no use for --items; leave it out" in str(refused.exception)

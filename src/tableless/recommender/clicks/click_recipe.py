@@ -28,6 +28,7 @@ from .sizing import ClickModelConfig, full_tables
 TABLE_DECAY = 0.5
 _WEIGHT_BY_COUNT = 0.5  # frequent values count more in a fit
 TUNING_EPOCHS = 4  # in one cycle of the rate; ten gained nothing more on Globo
+_TUNING_RATE = 1e-3  # of the backbone; a scheme that needs smaller steps decides
 _TUNING_BATCH = 2  # times the batch of the teacher
 
 
@@ -82,7 +83,9 @@ def learn_from_teacher(
             settings,
             epochs=min(settings.epochs, TUNING_EPOCHS),
             patience=TUNING_EPOCHS,
-            learning_rate=min([1e-3, *(target.scheme.tuning_rate for target in _targets(model, teacher.model, split))]),
+            learning_rate=min(
+                [_TUNING_RATE, *(target.scheme.tuning_rate for target in _targets(model, teacher.model, split))]
+            ),
             batch_size=_TUNING_BATCH * settings.batch_size,
             weight_decay=0.0,
             one_cycle=True,

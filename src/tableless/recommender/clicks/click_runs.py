@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class StoredClickRun:
     model: ClickModel
     config: dict[str, Any]
 
-    @property
+    @cached_property
     def results(self) -> dict[str, Any]:
         """What was measured after training; empty if nothing was."""
         return self.files.read_results()

@@ -80,7 +80,7 @@ def sized_model(split: ClickSplit, config: ClickModelConfig, *, seed: int) -> Cl
     chosen = {name: config.column_schemes.get(name, _usual(config, known[name])) for name in known}
     total = resolve_budget(config.budget, embedding_dim=config.embedding_dim, vocab_size=_count(known.values()))
     schemes: dict[str, EmbeddingScheme] = {}
-    left, sharing = total, dict[str, Known]()
+    left, sharing = total.without(_bytes_of_numbers(split, config)), dict[str, Known]()
     for name, own in known.items():
         scheme, _, budget = chosen[name].partition(":")
         if scheme == "full":
@@ -129,6 +129,11 @@ def _model(
     is_number = [column.is_number for column in columns]
     backbone = find_click_backbone(config.backbone)(len(columns), config.embedding_dim, is_number=is_number, seed=seed)
     return ClickModel(columns, vectors, backbone=backbone, joint=joint)
+
+
+def _bytes_of_numbers(split: ClickSplit, config: ClickModelConfig) -> int:
+    """What columns of numbers take: as small tables, they are paid for first."""
+    return sum(_number_vectors(own, split, config, seed=0).num_bytes for own in split.table.columns if own.is_number)
 
 
 def _number_vectors(column: ClickColumn, split: ClickSplit, config: ClickModelConfig, *, seed: int) -> ColumnVectors:
@@ -190,8 +195,9 @@ def _sized(
 def _positive(left: Allowance, total: Allowance, config: ClickModelConfig) -> Allowance:
     if left.amount <= 0:
         raise ValueError(
-            f"a budget of {config.budget} ({in_units(total.amount)}) is too small: the tables of columns with at most "
-            f"{FEW_VALUES:,} values take {in_units(total.amount - left.amount)} or more of it; give a larger budget"
+            f"a budget of {config.budget} ({in_units(total.amount)}) is too small: numbers, and the tables of columns "
+            f"with at most {FEW_VALUES:,} values, take {in_units(total.amount - left.amount)} or more of it; give a "
+            "larger budget"
         )
     return left
 

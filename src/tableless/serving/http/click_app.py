@@ -84,10 +84,10 @@ def _score_route(model: TrainedClickModel, settings: ServerSettings, threads: Th
         columns = body.columns
         if max(map(len, columns.values()), default=0) > settings.max_ids:
             raise Refusal(413, f"A request may have {settings.max_ids:,} rows.")
-        if problem := problem_with(columns, model.columns):
-            raise Refusal(422, problem)
 
-        def scored() -> Response:
+        def scored() -> Response:  # all of it in a thread: there may be many values to look at
+            if problem := problem_with(columns, model.columns):
+                raise Refusal(422, problem)
             logits = model.score_inputs(to_inputs(columns, model.columns))
             return json_answer({"scores": logits.tolist(), "probabilities": torch.sigmoid(logits).tolist()})
 
