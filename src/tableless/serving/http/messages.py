@@ -25,7 +25,8 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 MAX_ID_LENGTH = 512
 """Characters of an id that is a string."""
 
-_INTEGER = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+# FastAPI writes limits as floats. 2^63 - 1 would become 2^63, which is no int64; this is the float below it.
+_INTEGER = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1024}
 _STRING = {"type": "string", "maxLength": MAX_ID_LENGTH}
 ID_SCHEMAS: list[dict[str, Any]] = [_INTEGER, _STRING]
 """What an id may be."""
