@@ -1,4 +1,4 @@
-"""Settings for streams: each way of `online.py` gets up to 26, on the first fifth of Globo alone: 24 drawn, 2 by hand."""
+"""Settings for streams: each way of `online.py` gets up to 26 (24 drawn, 2 by hand), on the first fifth of Globo."""
 
 from __future__ import annotations
 
