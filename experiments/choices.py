@@ -56,7 +56,7 @@ class Choice:
 
 _STAGES, _GMF, _FIT, _REGRESSION, _NETWORK = (
     "tableless.recommender.stage_settings",
-    "tableless.recommender.models",
+    "tableless.recommender.gmf",
     "tableless.embedding.distillation",
     "tableless.embedding.regression",
     "tableless.embedding.deep_hash",

@@ -1,4 +1,4 @@
-"""Settings for streams: each way of `online.py` gets 24 drawn and 2 chosen ones, on the first fifth of Globo alone."""
+"""Settings for streams: each way of `online.py` gets up to 26 (24 drawn, 2 by hand), on the first fifth of Globo."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def drawn_settings(way: str) -> list[dict[str, Any]]:
     for _ in range(DRAWS):
         own = {name: values[int(random.integers(len(values)))] for name, values in choices.items()}
         rates = {} if way == "dhe" else {"rates": [own.pop(f"{name}_rate") for name in ("user", "item", "bias")]}
-        drawn.append(own | rates)
+        if own | rates not in drawn:
+            drawn.append(own | rates)
     return drawn + _BY_HAND[_OF_WAY[way]]
 
 

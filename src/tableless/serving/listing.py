@@ -49,7 +49,7 @@ class Listing:
     def of(cls, run: StoredRun, titles: Mapping[int, str], *, index: IndexKind) -> Listing:
         """All items of a run, with those that were added. A title that came with an added item counts most."""
         frame = run.listed("item")
-        items = KnownIds(frame["item"], to_ids(frame["id"]), scheme=run.model.items, index=index)
+        items = KnownIds(frame["item"], frame["id"].to_torch(), scheme=run.model.items, index=index)
         added = run.files.added["item"].read()
         return cls(run.model, frame, {**titles, **_titles_of(added)}, {"item": items, "user": None}, index=index)
 
