@@ -173,8 +173,8 @@ def section(lines: Sequence[Line]) -> str:
         "actions. Nothing is known beforehand. `dhe` is the library's stream learner. It, `hashing-trick` and the "
         "growing table have a quarter of the bytes that rows of 32 numbers would take for all ids; the growing table "
         "has rows of 8 numbers, and once of 32; its ids stand beside them. All settings were chosen on the first "
-        "fifth of Globo, of 24 to 26 for each way (6 half-lives for decayed popularity). An item's first clicks are its "
-        "own, whenever they come. The last columns ask about the actions "
+        "fifth of Globo, of 24 to 26 for each way (6 half-lives for decayed popularity). An item's first clicks are "
+        "its own, whenever they come. The last columns ask about the actions "
         "of the first "
         "twentieth again, among its own items: what is lost between them is forgotten."
     ]
