@@ -58,7 +58,7 @@ def train(
     if train_click_run(context, data, model, training, clicks, out=out, device=device, as_json=as_json):
         return
     if stream:
-        _refuse_what_a_stream_ignores(context)
+        _refuse_what_a_stream_ignores(context, data.data)
         _train_on_a_stream(data, model, training, options=streaming, out=out, device=device, as_json=as_json)
         return
     streaming.require_unused()
@@ -116,15 +116,19 @@ def _train_on_a_stream(
         print(json.dumps(results) if as_json else f"AUC on actions not yet seen: {results['auc']:.4f}")
 
 
-def _refuse_what_a_stream_ignores(context: typer.Context) -> None:
+def _refuse_what_a_stream_ignores(context: typer.Context, source: str) -> None:
     """Refuse options that mean nothing with --stream, where they were typed.
 
-    The list holds what a stream *uses*: a new option is refused until somebody has thought of streams.
+    The list holds what a stream *uses*: a new option is refused until somebody has thought of streams. Times are read
+    from lines alone, where events may come late.
     """
+    from ..data.reading.line_sources import is_of_events
+
+    used = _USED_BY_A_STREAM - (set() if is_of_events(source) else {"time_col"})
     typed = [
         parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name not in _USED_BY_A_STREAM and was_typed(context, parameter.name)
+        if parameter.name not in used and was_typed(context, parameter.name)
     ]
     if typed:
         raise ValueError(
