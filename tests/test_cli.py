@@ -396,7 +396,7 @@ NEVER_READ = "no-such-file.csv"  # the error would name it, had it been read fir
         (["compare", NEVER_READ, "--recipe", "papr"], "did you mean 'paper'?"),
         (["compare", NEVER_READ, "--split", "leave-one-ot"], "did you mean 'leave-one-out'?"),
         (["train", NEVER_READ, "--scheme", "DHE"], "did you mean 'dhe'?"),
-        (["train", NEVER_READ, "--backbone", "gfm"], "did you mean 'gmf'?"),
+        (["train", NEVER_READ, "--backbone", "gmff"], "did you mean 'gmf'?"),
         (["train", NEVER_READ, "--budget", "1/x"], "'1/x' is not understood"),
         (["train", NEVER_READ, "--device", "cdua"], "did you mean 'cuda'?"),
         (["train", NEVER_READ, "--stream", "--budget", "9000", "--device", "cup"], "did you mean 'cpu'?"),

@@ -192,7 +192,7 @@ def test_only_files_that_cannot_hold_code_come_from_the_hub(monkeypatch, tmp_pat
     wanted = {}
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **options: wanted.update(options) or tmp_path)
     hub.fetch("someone/model")
-    assert {Path(name).suffix for name in wanted["allow_patterns"]} == {".json", ".safetensors", ".parquet"}
+    assert {Path(name).suffix for name in wanted["allow_patterns"]} == {".json", ".jsonl", ".safetensors", ".parquet"}
     assert not any("*" in name or "/" in name for name in wanted["allow_patterns"])
 
 
