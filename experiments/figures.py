@@ -122,9 +122,11 @@ def _streams() -> list[str]:
     runs = {way: online.runs_of("globo", way) for way in ("dhe", online.POPULARITY, online.GROWING)}
     auc = {way: _figure(finished, own, "auc") for way, own in runs.items()}
     recent = {way: _figure(finished, own, "auc_recent") for way, own in runs.items()}
+    films = [_figure(finished, online.runs_of("movietweetings-142k", way), "auc") for way in ("dhe", online.GROWING)]
     return [
         f"Globo, AUC: {auc['dhe']}; popularity so far: {auc[online.POPULARITY]}",
-        f"against recent items {recent['dhe']}, a growing table {recent[online.GROWING]}",
+        f"a growing table is ahead against recent items ({recent[online.GROWING]}, `dhe` {recent['dhe']}) and on "
+        f"MovieTweetings ({films[1]}, `dhe` {films[0]})",
     ]
 
 
