@@ -91,7 +91,7 @@ def decision() -> str:
         ],
         ["new ids whose features are known", "any scheme, with `--item-features`", *_new_items()],
         ["a stream", "`dhe` with `--stream`", *_streams()],
-        ["several columns", "`low-rank` for each column", *_columns()],
+        ["several columns", "a scheme for each column, as `coded`", *_columns()],
         [
             "an answer within a microsecond",
             "`coded`, or any table",
@@ -134,9 +134,9 @@ def _columns() -> list[str]:
     """Click models: separate schemes against one network for all columns."""
     finished = _finished(clicks.EXPERIMENT)
     data = next(iter(click_data.SOURCES))
-    own = {scheme: _both(finished, clicks.runs_of(data, scheme), ("auc",)) for scheme in ("low-rank", "joint")}
+    own = {scheme: _both(finished, clicks.runs_of(data, scheme), ("auc",)) for scheme in ("coded", "joint")}
     return [
-        f"{click_data.SOURCES[data].title}, AUC: {own['low-rank']}; one network for all: {own['joint']}",
+        f"{click_data.SOURCES[data].title}, AUC: {own['coded']}; one network for all: {own['joint']}",
         "values that are new have no row: `joint` or `dhe` answer for them",
     ]
 
